@@ -1,0 +1,1 @@
+//! Etherslot: devices.

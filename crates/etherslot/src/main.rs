@@ -1,0 +1,2 @@
+//! Etherslot.
+fn main() {}

@@ -1,0 +1,167 @@
+//! What a device model is to the rest of Etherslot, and what the rest is to a device model.
+//!
+//! A [`Function`] sees register accesses in its BARs and the Completions of its own reads; it acts through a
+//! [`Bus`]. It never sees guest memory, sockets, sessions, Tags or TLPs.
+
+use etherslot_wire::FunctionId;
+
+/// Why a Request of a Function came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Completed with UR (PCIe Base 6.0, 2.3.2), or no route.
+    UnsupportedRequest,
+    /// Completed with CA.
+    CompleterAbort,
+    /// No Completion within the Completion Timeout (2.8).
+    Timeout,
+    /// The data came poisoned (2.7.2).
+    Poisoned,
+    /// A Completion that does not fit the Request (2.3.2).
+    Malformed,
+}
+
+/// How a Function is reset (6.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetKind {
+    /// Power-on, Hot Reset, or the loss of the host: everything but the medium goes.
+    Conventional,
+    /// Function Level Reset.
+    FunctionLevel,
+}
+
+/// How the driver has chosen to be interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterruptMode {
+    /// INTx disabled and neither MSI nor MSI-X enabled.
+    Disabled,
+    /// A level, told by [`Bus::set_intx`].
+    IntX,
+    /// MSI, with this many vectors enabled (a power of two).
+    Msi(u16),
+    /// MSI-X, with this many vectors in the table.
+    MsiX(u16),
+}
+
+/// The hierarchy above a Function: where its Requests go.
+///
+/// Requests leave in the order of the calls; posted ones (writes and interrupts) never pass each other, so an
+/// interrupt stays behind its data. None of the calls blocks or allocates.
+pub trait Bus {
+    /// The time, ns.
+    fn now_ns(&self) -> u64;
+
+    /// Whether the Function may issue Requests now (Bus Master Enable, power state).
+    fn is_master(&self) -> bool;
+
+    /// Writes `data` to memory from `address` on, as Memory Write TLPs of any size the path allows. Returns how many
+    /// bytes, from the start of `data`, are on their way: fewer than all, down to 0, when there is no room. Data that
+    /// crosses no 4 KiB boundary and is at most 64 bytes goes whole or not at all.
+    fn write(&mut self, address: u64, data: &[u8]) -> usize;
+
+    /// Asks for `bytes` bytes of memory from `address` on, as Memory Read TLPs of any size the path allows. Returns
+    /// how many bytes, from the start, have been asked for: fewer than all, down to 0, when Tags or room are short.
+    /// Each byte asked for comes back by exactly one call of [`Function::read_completed`] with `token`, in any order.
+    fn read(&mut self, address: u64, bytes: usize, token: u64) -> usize;
+
+    /// The interrupt mode now.
+    fn interrupt_mode(&self) -> InterruptMode;
+
+    /// Sends the message of `vector` (MSI, where it is taken modulo the enabled vectors, or MSI-X); a masked one becomes pending. True if done; false
+    /// if there is no room now and it has to be asked for again. Done with no effect in the other modes.
+    fn interrupt(&mut self, vector: u16) -> bool;
+
+    /// Asserts or deasserts INTA. True if done or already so; false if there is no room now. Done with no effect in the other modes.
+    fn set_intx(&mut self, asserted: bool) -> bool;
+}
+
+/// What kind of BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarKind {
+    /// 32-bit, not prefetchable.
+    Memory32,
+    /// 64-bit, not prefetchable; takes two register places.
+    Memory64,
+    /// 64-bit, prefetchable; takes two register places.
+    Prefetchable64,
+}
+
+/// One BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarSpec {
+    /// Which register, 0..=5.
+    pub index: u8,
+    /// Kind.
+    pub kind: BarKind,
+    /// Size in bytes, a power of two, at least 128 (7.5.1.2.1).
+    pub bytes: u64,
+}
+
+/// Where the MSI-X table and PBA are. They are kept by the [`crate::endpoint::Endpoint`], not by the Function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MsixSpec {
+    /// Vectors, 1..=2048.
+    pub vectors: u16,
+    /// BAR index of table and PBA.
+    pub bar: u8,
+    /// Offset of the table, a multiple of 8; 16 bytes a vector.
+    pub table_offset: u32,
+    /// Offset of the PBA, a multiple of 8.
+    pub pba_offset: u32,
+}
+
+/// What stands in a Function's configuration space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionSpec {
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Subsystem Vendor ID.
+    pub subsystem_vendor: u16,
+    /// Subsystem ID.
+    pub subsystem: u16,
+    /// Revision ID.
+    pub revision: u8,
+    /// Class code: base class, sub-class, programming interface.
+    pub class: [u8; 3],
+    /// BARs, in ascending order of their index.
+    pub bars: Vec<BarSpec>,
+    /// MSI-X, if any.
+    pub msix: Option<MsixSpec>,
+    /// MSI vectors: 0 (no capability), or a power of two up to 32.
+    pub msi_vectors: u8,
+    /// Whether INTA can be used.
+    pub intx: bool,
+    /// Device Serial Number capability (7.9.3), if any.
+    pub serial: Option<u64>,
+}
+
+/// A device model. All calls come from one thread; none may block.
+pub trait Function {
+    /// What stands in its configuration space; the same for its whole life.
+    fn spec(&self) -> FunctionSpec;
+
+    /// A read of `data.len()` bytes (1..=4096) at `offset` in BAR `bar`; fills all of `data`. Never within the MSI-X
+    /// table or PBA, never beyond the BAR.
+    fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]);
+
+    /// A write of `data` (1..=4096 bytes) at `offset` in BAR `bar`. What it starts happens in [`Function::poll`].
+    fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]);
+
+    /// A part of a read ([`Bus::read`]) has ended: `bytes` bytes from `address` on, with their data if it went well.
+    fn read_completed(&mut self, token: u64, address: u64, bytes: usize, result: Result<&[u8], Fault>);
+
+    /// Goes on with its work as far as `bus` has room. True if something was done (call again soon).
+    fn poll(&mut self, bus: &mut dyn Bus) -> bool;
+
+    /// The time (ns) at which `poll` should be called even if nothing else happens.
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Forgets all work under way. No [`Function::read_completed`] follows for reads asked for before.
+    fn reset(&mut self, kind: ResetKind);
+
+    /// Told when the Function's ID changes (it is captured from Configuration Writes, 2.2.6.2).
+    fn identified(&mut self, _id: FunctionId) {}
+}

@@ -1,0 +1,3 @@
+//! Etherslot: pci.
+
+pub mod function;

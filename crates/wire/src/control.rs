@@ -1,0 +1,238 @@
+//! Control messages: the handshake's body, and how a host takes and gives back a Function.
+//!
+//! A control message is a fixed part and leaves room to grow: a decoder ignores bytes behind the part it knows.
+//! `Hello` is the body of Hello and HelloAck frames; the others travel as control records, in stream order.
+
+use crate::bytes::{array, put, u16_at, u32_at};
+use crate::id::{FunctionId, NodeId};
+
+/// Stream of the messages that belong to no Function.
+pub const CONTROL_STREAM: u16 = 0;
+/// The longest name of a Function, bytes of UTF-8.
+pub const NAME_BYTES: usize = 32;
+
+/// Body of Hello and HelloAck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Who speaks.
+    pub node: NodeId,
+    /// The largest frame (header to tag) that its Port carries.
+    pub max_frame_bytes: u16,
+    /// Data frames it can hold out of order.
+    pub receive_window_frames: u16,
+    /// Bits of [`feature`]; both sides have to offer one for it to be used.
+    pub features: u32,
+}
+
+/// Features of a session.
+pub mod feature {
+    /// In-order receiver and Go-Back-N, as published; without it selective repeat.
+    pub const CLASSIC: u32 = 1 << 0;
+}
+
+impl Hello {
+    /// Bytes of the fixed part.
+    pub const BYTES: usize = 24;
+
+    /// Decodes the body of a Hello or HelloAck.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        Some(Self {
+            node: NodeId(array(body, 0)?),
+            max_frame_bytes: u16_at(body, 16)?,
+            receive_window_frames: u16_at(body, 18)?,
+            features: u32_at(body, 20)?,
+        })
+    }
+
+    /// Writes the body; returns its bytes, or `None` if `out` is short.
+    pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
+        put(out.get_mut(..Self::BYTES)?, 0, &self.node.0)?;
+        put(out, 16, &self.max_frame_bytes.to_be_bytes())?;
+        put(out, 18, &self.receive_window_frames.to_be_bytes())?;
+        put(out, 20, &self.features.to_be_bytes())?;
+        Some(Self::BYTES)
+    }
+}
+
+/// Why a session is closed, the one byte of a Close frame's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CloseReason {
+    /// The node stops.
+    Shutdown = 1,
+    /// The peer broke the protocol.
+    Protocol = 2,
+    /// The node takes no (more) sessions from this peer.
+    Refused = 3,
+}
+
+impl CloseReason {
+    /// Decodes the body of a Close frame.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        match *body.first()? {
+            1 => Some(Self::Shutdown),
+            2 => Some(Self::Protocol),
+            3 => Some(Self::Refused),
+            _ => None,
+        }
+    }
+}
+
+/// A Function's name: UTF-8, at most [`NAME_BYTES`], not empty, no zero byte.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Name([u8; NAME_BYTES]);
+
+impl Name {
+    /// A name from text, or `None` if it is empty, too long or has a zero byte.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut bytes = [0; NAME_BYTES];
+        if text.is_empty() || text.as_bytes().contains(&0) {
+            return None;
+        }
+        put(&mut bytes, 0, text.as_bytes())?;
+        Some(Self(bytes))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
+        core::str::from_utf8(&self.0[..end]).unwrap_or("")
+    }
+
+    fn parse(bytes: &[u8], at: usize) -> Option<Self> {
+        let raw: [u8; NAME_BYTES] = array(bytes, at)?;
+        let end = raw.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
+        let name = Self::new(core::str::from_utf8(&raw[..end]).ok()?)?;
+        (name.0 == raw).then_some(name)
+    }
+}
+
+impl core::fmt::Debug for Name {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// How an Attach went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AttachStatus {
+    /// The Function is the host's.
+    Attached = 0,
+    /// The box has no such Function.
+    Unknown = 1,
+    /// Another host holds it.
+    Busy = 2,
+    /// The box has no room for a further stream.
+    NoRoom = 3,
+}
+
+/// A control message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Host to box, on [`CONTROL_STREAM`]: give me the Function of this name, on this stream.
+    Attach {
+        /// Which Function.
+        name: Name,
+        /// The stream the host chose for it, not 0, not in use.
+        stream: u16,
+        /// The most data a TLP towards the host may have, bytes; the host's Root Complex takes it whatever MPS says.
+        max_payload_bytes: u16,
+        /// The most data one Memory Read towards the host may ask for, bytes.
+        max_read_request_bytes: u16,
+    },
+    /// Box to host, on [`CONTROL_STREAM`]: the answer.
+    Attached {
+        /// The stream of the Attach.
+        stream: u16,
+        /// How it went.
+        status: AttachStatus,
+        /// ID of the downstream port above the Function: target of Type 0 requests on this stream is the Function
+        /// itself, of Type 1 whatever is below the session's upstream port.
+        port: FunctionId,
+    },
+    /// Host to box, on the Function's stream: I give it back. The box answers `Detached`, then the stream is free.
+    Detach,
+    /// Box to host, on the Function's stream: the last record of it.
+    Detached,
+    /// Host to box, on the Function's stream: Hot Reset of the Function's Link (PCIe Base 6.0, 6.6.1).
+    HotReset,
+    /// Box to host, on the Function's stream: the reset is done; nothing from before it follows.
+    HotResetDone,
+}
+
+mod code {
+    pub(super) const ATTACH: u8 = 1;
+    pub(super) const ATTACHED: u8 = 2;
+    pub(super) const DETACH: u8 = 3;
+    pub(super) const DETACHED: u8 = 4;
+    pub(super) const HOT_RESET: u8 = 5;
+    pub(super) const HOT_RESET_DONE: u8 = 6;
+}
+
+impl Message {
+    /// The longest message of this version.
+    pub const MAX_BYTES: usize = 8 + NAME_BYTES;
+
+    /// Decodes a control record's payload; `None` if it is none this version knows.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(match *bytes.first()? {
+            code::ATTACH => Self::Attach {
+                stream: u16_at(bytes, 2)?,
+                max_payload_bytes: u16_at(bytes, 4)?,
+                max_read_request_bytes: u16_at(bytes, 6)?,
+                name: Name::parse(bytes, 8)?,
+            },
+            code::ATTACHED => Self::Attached {
+                status: match *bytes.get(1)? {
+                    0 => AttachStatus::Attached,
+                    1 => AttachStatus::Unknown,
+                    2 => AttachStatus::Busy,
+                    3 => AttachStatus::NoRoom,
+                    _ => return None,
+                },
+                stream: u16_at(bytes, 2)?,
+                port: FunctionId(u16_at(bytes, 4)?),
+            },
+            code::DETACH => Self::Detach,
+            code::DETACHED => Self::Detached,
+            code::HOT_RESET => Self::HotReset,
+            code::HOT_RESET_DONE => Self::HotResetDone,
+            _ => return None,
+        })
+    }
+
+    /// Writes the message; returns its bytes, or `None` if `out` is short.
+    pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
+        let bytes = match self {
+            Self::Attach { .. } => 8 + NAME_BYTES,
+            Self::Attached { .. } => 8,
+            _ => 4,
+        };
+        let out = out.get_mut(..bytes)?;
+        out.fill(0);
+        out[0] = match self {
+            Self::Attach { .. } => code::ATTACH,
+            Self::Attached { .. } => code::ATTACHED,
+            Self::Detach => code::DETACH,
+            Self::Detached => code::DETACHED,
+            Self::HotReset => code::HOT_RESET,
+            Self::HotResetDone => code::HOT_RESET_DONE,
+        };
+        match *self {
+            Self::Attach { name, stream, max_payload_bytes, max_read_request_bytes } => {
+                put(out, 2, &stream.to_be_bytes())?;
+                put(out, 4, &max_payload_bytes.to_be_bytes())?;
+                put(out, 6, &max_read_request_bytes.to_be_bytes())?;
+                put(out, 8, &name.0)?;
+            }
+            Self::Attached { stream, status, port } => {
+                out[1] = status as u8;
+                put(out, 2, &stream.to_be_bytes())?;
+                put(out, 4, &port.0.to_be_bytes())?;
+            }
+            _ => {}
+        }
+        Some(bytes)
+    }
+}

@@ -1,0 +1,14 @@
+//! Byte formats of Etherslot: frame, session header, record, TLP and control message.
+//!
+//! `docs/wire.md` specifies every field; this crate is its embodiment. It neither allocates nor panics, whatever
+//! the bytes: every decoder returns a value that is valid or an error that says which rule was broken.
+#![no_std]
+
+pub mod bytes;
+pub mod control;
+pub mod frame;
+pub mod id;
+pub mod record;
+pub mod tlp;
+
+pub use id::{FunctionId, NodeId, Tag};
