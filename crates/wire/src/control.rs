@@ -1,9 +1,11 @@
 //! Control messages: the handshake's body, and how a host takes and gives back a Function.
 //!
-//! A control message is a fixed part and leaves room to grow: a decoder ignores bytes behind the part it knows.
+//! A control message is a fixed part and leaves room to grow: a decoder ignores bytes behind the part it knows, and
+//! reserved bytes inside it.
 //! `Hello` is the body of Hello and HelloAck frames; the others travel as control records, in stream order.
 
 use crate::bytes::{array, put, u16_at, u32_at};
+use crate::frame::MIN_FRAME_BYTES;
 use crate::id::{FunctionId, NodeId};
 
 /// Stream of the messages that belong to no Function.
@@ -34,14 +36,17 @@ impl Hello {
     /// Bytes of the fixed part.
     pub const BYTES: usize = 24;
 
-    /// Decodes the body of a Hello or HelloAck.
+    /// Decodes the body of a Hello or HelloAck; `None` if it is short or promises less than any node has to:
+    /// frames of [`MIN_FRAME_BYTES`] and a window of one.
     pub fn parse(body: &[u8]) -> Option<Self> {
-        Some(Self {
+        let hello = Self {
             node: NodeId(array(body, 0)?),
             max_frame_bytes: u16_at(body, 16)?,
             receive_window_frames: u16_at(body, 18)?,
             features: u32_at(body, 20)?,
-        })
+        };
+        let usable = hello.max_frame_bytes as usize >= MIN_FRAME_BYTES && hello.receive_window_frames != 0;
+        usable.then_some(hello)
     }
 
     /// Writes the body; returns its bytes, or `None` if `out` is short.
@@ -67,7 +72,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Decodes the body of a Close frame.
+    /// Decodes the body of a Close frame; `None` is a reason this version does not know, and closes as well.
     pub fn parse(body: &[u8]) -> Option<Self> {
         match *body.first()? {
             1 => Some(Self::Shutdown),
@@ -78,15 +83,15 @@ impl CloseReason {
     }
 }
 
-/// A Function's name: UTF-8, at most [`NAME_BYTES`], not empty, no zero byte.
+/// A Function's name: UTF-8, 1 to [`NAME_BYTES`] bytes, no ASCII control character (it ends up in logs and terminals).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    /// A name from text, or `None` if it is empty, too long or has a zero byte.
+    /// A name from text, or `None` if it is empty, too long or has an ASCII control character.
     pub fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; NAME_BYTES];
-        if text.is_empty() || text.as_bytes().contains(&0) {
+        if text.is_empty() || text.bytes().any(|byte| byte.is_ascii_control()) {
             return None;
         }
         put(&mut bytes, 0, text.as_bytes())?;
@@ -174,11 +179,25 @@ impl Message {
     /// The longest message of this version.
     pub const MAX_BYTES: usize = 8 + NAME_BYTES;
 
+    /// Bytes of the message.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Attach { .. } => 8 + NAME_BYTES,
+            Self::Attached { .. } => 8,
+            Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone => 4,
+        }
+    }
+
+    /// Never: a message has bytes.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
     /// Decodes a control record's payload; `None` if it is none this version knows.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        Some(match *bytes.first()? {
+        let message = match *bytes.first()? {
             code::ATTACH => Self::Attach {
-                stream: u16_at(bytes, 2)?,
+                stream: u16_at(bytes, 2).filter(|&stream| stream != CONTROL_STREAM)?,
                 max_payload_bytes: u16_at(bytes, 4)?,
                 max_read_request_bytes: u16_at(bytes, 6)?,
                 name: Name::parse(bytes, 8)?,
@@ -199,19 +218,15 @@ impl Message {
             code::HOT_RESET => Self::HotReset,
             code::HOT_RESET_DONE => Self::HotResetDone,
             _ => return None,
-        })
+        };
+        (bytes.len() >= message.len()).then_some(message)
     }
 
     /// Writes the message; returns its bytes, or `None` if `out` is short.
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
-        let bytes = match self {
-            Self::Attach { .. } => 8 + NAME_BYTES,
-            Self::Attached { .. } => 8,
-            _ => 4,
-        };
-        let out = out.get_mut(..bytes)?;
+        let out = out.get_mut(..self.len())?;
         out.fill(0);
-        out[0] = match self {
+        let code = match self {
             Self::Attach { .. } => code::ATTACH,
             Self::Attached { .. } => code::ATTACHED,
             Self::Detach => code::DETACH,
@@ -219,6 +234,7 @@ impl Message {
             Self::HotReset => code::HOT_RESET,
             Self::HotResetDone => code::HOT_RESET_DONE,
         };
+        put(out, 0, &[code])?;
         match *self {
             Self::Attach { name, stream, max_payload_bytes, max_read_request_bytes } => {
                 put(out, 2, &stream.to_be_bytes())?;
@@ -227,12 +243,12 @@ impl Message {
                 put(out, 8, &name.0)?;
             }
             Self::Attached { stream, status, port } => {
-                out[1] = status as u8;
+                put(out, 1, &[status as u8])?;
                 put(out, 2, &stream.to_be_bytes())?;
                 put(out, 4, &port.0.to_be_bytes())?;
             }
-            _ => {}
+            Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone => {}
         }
-        Some(bytes)
+        Some(out.len())
     }
 }

@@ -71,7 +71,7 @@ impl core::error::Error for Error {}
 
 /// Bytes that a record with `payload` bytes takes in a body.
 pub const fn size(payload: usize) -> usize {
-    HEADER_BYTES + (payload + 3) / 4 * 4
+    HEADER_BYTES + payload.next_multiple_of(4)
 }
 
 impl<'a> Record<'a> {

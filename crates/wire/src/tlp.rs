@@ -1,9 +1,11 @@
 //! Transaction Layer Packets, in the PCIe specification's own bytes (PCIe Base 6.0, 2.2, non-flit mode).
 //!
-//! A TLP here is its header of 3 or 4 DW and its data; the digest (ECRC) and prefixes are refused: the session
-//! protects the bytes end to end. I/O, locked and Trusted Requests are refused as unsupported.
+//! A TLP here is its header of 3 or 4 DW and its data. A digest (ECRC), prefixes, processing hints and address
+//! types other than untranslated are refused; I/O, locked, deferrable and Trusted Requests are unsupported.
 
-use crate::bytes::{put, u16_at, u32_at, u64_at};
+mod codec;
+mod memory;
+
 use crate::id::{FunctionId, Tag};
 
 /// The longest header.
@@ -209,135 +211,43 @@ pub enum Class {
     Completion,
 }
 
-/// Why bytes are not a TLP that this crate takes. All but `Unsupported` are Malformed TLPs (2.3).
+/// Why bytes are not a TLP that this crate takes. Which one is reported for a TLP that breaks several rules is not
+/// part of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Shorter or longer than its Length says.
+    /// Shorter or longer than its Length says, or a Length that its type forbids.
     Length,
     /// A prefix (Fmt 100).
     Prefix,
     /// A digest (TD).
     Digest,
-    /// A type that is reserved, or one that is refused (I/O, locked): well-formed but not for us.
+    /// Fmt and Type that are reserved, or that Etherslot does not carry (I/O, locked, deferrable, Trusted).
     Unsupported(u8),
     /// Byte enables against 2.2.5.
     ByteEnables,
-    /// A Memory Request across a 4 KiB boundary (2.2.7), or an address that its header format forbids.
+    /// A Memory Request across a 4 KiB boundary (2.2.7), an `AtomicOp` that is not aligned, or an address below 4 GiB
+    /// in a 4-DW header (2.2.4.1).
     Address,
-    /// Reserved field or value.
+    /// A value that the field must not have: processing hints, an address type, a Traffic Class or attributes of a
+    /// Configuration Request, a reserved routing.
     Reserved,
 }
 
 impl core::fmt::Display for Error {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Length => f.write_str("TLP length does not fit its bytes"),
+            Self::Length => f.write_str("TLP length does not fit its bytes or its type"),
             Self::Prefix => f.write_str("TLP prefixes are not supported"),
             Self::Digest => f.write_str("TLP digests are not supported"),
             Self::Unsupported(kind) => write!(f, "TLP format and type {kind:#04x} is not supported"),
             Self::ByteEnables => f.write_str("byte enables break the rules of 2.2.5"),
-            Self::Address => f.write_str("address crosses 4 KiB, is misaligned, or has the wrong format"),
-            Self::Reserved => f.write_str("reserved value in a TLP header"),
+            Self::Address => f.write_str("address crosses 4 KiB, is misaligned, or is in the wrong format"),
+            Self::Reserved => f.write_str("TLP header field has a value that it must not have"),
         }
     }
 }
 
 impl core::error::Error for Error {}
-
-const FMT_4DW: u8 = 1 << 5;
-const FMT_DATA: u8 = 1 << 6;
-const FMT_PREFIX: u8 = 1 << 7;
-
-mod kind {
-    pub(super) const MEMORY: u8 = 0b0_0000;
-    pub(super) const CFG0: u8 = 0b0_0100;
-    pub(super) const CFG1: u8 = 0b0_0101;
-    pub(super) const COMPLETION: u8 = 0b0_1010;
-    pub(super) const FETCH_ADD: u8 = 0b0_1100;
-    pub(super) const SWAP: u8 = 0b0_1101;
-    pub(super) const COMPARE_SWAP: u8 = 0b0_1110;
-    pub(super) const MESSAGE: u8 = 0b1_0000;
-}
-
-impl MemRequest {
-    /// The Request for `bytes` (1..=4096) bytes at `address`; `None` if they cross a 4 KiB boundary or are none.
-    pub fn covering(requester: FunctionId, tag: Tag, address: u64, bytes: usize) -> Option<Self> {
-        let lead = (address & 3) as usize;
-        if bytes == 0 || (address & 0xFFF) as usize + bytes > 4096 {
-            return None;
-        }
-        let length_dw = (lead + bytes).div_ceil(4);
-        let tail_be = 0xF >> ((4 - (lead + bytes) % 4) % 4);
-        let head_be = (0xF << lead) & 0xF;
-        let (first_be, last_be) = if length_dw == 1 { (head_be & tail_be, 0) } else { (head_be, tail_be) };
-        Some(Self { requester, tag, address: address & !3, length_dw: length_dw as u16, first_be, last_be })
-    }
-
-    /// Bytes of data in the TLP, `4 * length_dw`.
-    pub const fn data_bytes(&self) -> usize {
-        self.length_dw as usize * 4
-    }
-
-    /// Offset into the data of the first enabled byte, and bytes from it to the last enabled one (at least 1, as a
-    /// zero-length read counts as one byte: 2.3.1.1).
-    pub const fn span(&self) -> (usize, usize) {
-        let lead = if self.first_be == 0 { 0 } else { self.first_be.trailing_zeros() as usize };
-        let last = if self.length_dw == 1 { self.first_be } else { self.last_be };
-        let unused = if last == 0 { 3 } else { last.leading_zeros() as usize - 4 };
-        (lead, self.data_bytes() - lead - unused)
-    }
-
-    /// Whether byte `index` of the data is enabled.
-    pub const fn enabled(&self, index: usize) -> bool {
-        let dw = index / 4;
-        let be = if dw == 0 {
-            self.first_be
-        } else if dw + 1 == self.length_dw as usize {
-            self.last_be
-        } else {
-            0xF
-        };
-        be >> (index % 4) & 1 != 0
-    }
-
-    /// Whether every byte of [`MemRequest::span`] is enabled.
-    pub const fn is_contiguous(&self) -> bool {
-        let (lead, bytes) = self.span();
-        let mut index = lead;
-        // Only the first and the last DW can have holes.
-        while index < lead + bytes {
-            if index >= 4 && index / 4 + 1 < self.length_dw as usize {
-                index += 4;
-                continue;
-            }
-            if !self.enabled(index) {
-                return false;
-            }
-            index += 1;
-        }
-        true
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        if !(1..=1024).contains(&self.length_dw) {
-            return Err(Error::Length);
-        }
-        if self.address & 3 != 0 || (self.address & 0xFFF) as usize + self.data_bytes() > 4096 {
-            return Err(Error::Address);
-        }
-        let (first, last) = (self.first_be, self.last_be);
-        if first > 0xF || last > 0xF {
-            return Err(Error::ByteEnables);
-        }
-        let ok = match self.length_dw {
-            1 => last == 0,
-            2 if self.address & 7 == 0 => first != 0 && last != 0,
-            // Contiguous: the first DW enabled to its end, the last from its start (2.2.5).
-            _ => matches!(first, 0xF | 0xE | 0xC | 0x8) && matches!(last, 0xF | 0x7 | 0x3 | 0x1),
-        };
-        if ok { Ok(()) } else { Err(Error::ByteEnables) }
-    }
-}
 
 impl Header {
     /// A header of Traffic Class 0, with no attribute, not poisoned.
@@ -406,204 +316,5 @@ impl Header {
     /// Never: a header has bytes.
     pub const fn is_empty(&self) -> bool {
         false
-    }
-
-    /// Decodes a TLP into its header and its data.
-    pub fn parse(tlp: &[u8]) -> Result<(Self, &[u8]), Error> {
-        let dw0 = u32_at(tlp, 0).ok_or(Error::Length)?.to_be_bytes();
-        let fmt_type = dw0[0];
-        if fmt_type & FMT_PREFIX != 0 {
-            return Err(Error::Prefix);
-        }
-        if dw0[2] & 0x80 != 0 {
-            return Err(Error::Digest);
-        }
-        let (long, has_data) = (fmt_type & FMT_4DW != 0, fmt_type & FMT_DATA != 0);
-        let header_len = if long { 16 } else { 12 };
-        let data = tlp.get(header_len..).ok_or(Error::Length)?;
-        let length_field = u16::from_be_bytes([dw0[2] & 3, dw0[3]]);
-        let length_dw = if length_field == 0 { 1024 } else { length_field };
-        if data.len() != if has_data { length_dw as usize * 4 } else { 0 } {
-            return Err(Error::Length);
-        }
-        // LN and TH (with its processing hints) are not used here; AT other than 0 needs an ATS-aware root.
-        if dw0[1] & 3 != 0 || dw0[2] & 0x0C != 0 {
-            return Err(Error::Reserved);
-        }
-        let id = FunctionId(u16_at(tlp, 4).ok_or(Error::Length)?);
-        let high_tag = Tag::from(dw0[1] >> 7) << 9 | Tag::from(dw0[1] >> 3 & 1) << 8;
-        let (byte6, byte7) = (tlp[6], tlp[7]);
-        let tag = high_tag | Tag::from(byte6);
-        let address = || {
-            let address = if long { u64_at(tlp, 8) } else { u32_at(tlp, 8).map(u64::from) }.ok_or(Error::Length)?;
-            if address & 3 != 0 || (long && address >> 32 == 0) {
-                return Err(Error::Address);
-            }
-            Ok(address)
-        };
-        let memory = || {
-            let request = MemRequest {
-                requester: id,
-                tag,
-                address: address()?,
-                length_dw,
-                first_be: byte7 & 15,
-                last_be: byte7 >> 4,
-            };
-            request.check().map(|()| request)
-        };
-        let cfg = |kind| {
-            let field = u16_at(tlp, 10).ok_or(Error::Length)?;
-            if length_field != 1 || byte7 >> 4 != 0 || field & 0xF003 != 0 || dw0[1] & 0x74 != 0 {
-                return Err(Error::Reserved);
-            }
-            let target = FunctionId(u16_at(tlp, 8).ok_or(Error::Length)?);
-            Ok(CfgRequest { kind, requester: id, tag, target, register: field, first_be: byte7 & 15 })
-        };
-        let atomic = |kind| {
-            let address = address()?;
-            let operands = if kind == AtomicKind::CompareSwap { 2 } else { 1 };
-            let fits = match kind {
-                AtomicKind::CompareSwap => matches!(length_dw, 2 | 4 | 8),
-                AtomicKind::FetchAdd | AtomicKind::Swap => matches!(length_dw, 1 | 2),
-            };
-            if !fits {
-                return Err(Error::Length);
-            }
-            if address % u64::from(length_dw / operands * 4) != 0 {
-                return Err(Error::Address);
-            }
-            Ok(Op::Atomic { kind, requester: id, tag, address, length_dw })
-        };
-        let op = match (fmt_type & 0x1F, has_data, long) {
-            (kind::MEMORY, false, _) => Op::MemRead(memory()?),
-            (kind::MEMORY, true, _) => Op::MemWrite(memory()?),
-            (kind::CFG0, false, false) => Op::CfgRead(cfg(CfgType::Type0)?),
-            (kind::CFG1, false, false) => Op::CfgRead(cfg(CfgType::Type1)?),
-            (kind::CFG0, true, false) => Op::CfgWrite(cfg(CfgType::Type0)?),
-            (kind::CFG1, true, false) => Op::CfgWrite(cfg(CfgType::Type1)?),
-            (kind::FETCH_ADD, true, _) => atomic(AtomicKind::FetchAdd)?,
-            (kind::SWAP, true, _) => atomic(AtomicKind::Swap)?,
-            (kind::COMPARE_SWAP, true, _) => atomic(AtomicKind::CompareSwap)?,
-            (kind::COMPLETION, _, false) => {
-                let status = match byte6 >> 5 {
-                    0 => CplStatus::Success,
-                    1 => CplStatus::UnsupportedRequest,
-                    2 => CplStatus::RetryStatus,
-                    4 => CplStatus::CompleterAbort,
-                    _ => return Err(Error::Reserved),
-                };
-                let count = u16::from_be_bytes([byte6 & 15, byte7]);
-                // BCM (byte6 bit 4) is set by PCI-X bridges only; a Requester here may ignore it (2.2.9).
-                Op::Completion(Completion {
-                    completer: id,
-                    status,
-                    byte_count: if count == 0 { 4096 } else { count },
-                    requester: FunctionId(u16_at(tlp, 8).ok_or(Error::Length)?),
-                    tag: high_tag | Tag::from(tlp[10]),
-                    lower_address: tlp[11] & 0x7F,
-                    length_dw: if has_data { length_dw } else { 0 },
-                })
-            }
-            (message, _, true) if message & 0x18 == kind::MESSAGE => {
-                let routing = match message & 7 {
-                    0 => Routing::ToRoot,
-                    1 => Routing::ByAddress,
-                    2 => Routing::ById,
-                    3 => Routing::FromRoot,
-                    4 => Routing::Local,
-                    5 => Routing::Gathered,
-                    _ => return Err(Error::Reserved),
-                };
-                Op::Message {
-                    routing,
-                    requester: id,
-                    tag: byte6,
-                    code: byte7,
-                    fields: crate::bytes::array(tlp, 8).ok_or(Error::Length)?,
-                    length_dw: if has_data { length_dw } else { 0 },
-                }
-            }
-            _ => return Err(Error::Unsupported(fmt_type)),
-        };
-        let header = Self {
-            traffic_class: dw0[1] >> 4 & 7,
-            attributes: dw0[1] & 4 | dw0[2] >> 4 & 3,
-            poisoned: dw0[2] & 0x40 != 0,
-            op,
-        };
-        Ok((header, data))
-    }
-
-    /// Writes the header to the start of `out`; returns its bytes (12 or 16), or `None` if `out` is short. The
-    /// data, [`Header::data_bytes`] of it, is the caller's to put behind it.
-    pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
-        let out = out.get_mut(..self.len())?;
-        let long = if out.len() == 16 { FMT_4DW } else { 0 };
-        let data = if self.data_bytes() != 0 { FMT_DATA } else { 0 };
-        let (fmt_type, length_dw) = match self.op {
-            Op::MemRead(request) => (long | kind::MEMORY, request.length_dw),
-            Op::MemWrite(request) => (long | FMT_DATA | kind::MEMORY, request.length_dw),
-            Op::CfgRead(request) | Op::CfgWrite(request) => match request.kind {
-                CfgType::Type0 => (data | kind::CFG0, 1),
-                CfgType::Type1 => (data | kind::CFG1, 1),
-            },
-            Op::Atomic { kind, length_dw, .. } => {
-                let code = match kind {
-                    AtomicKind::FetchAdd => kind::FETCH_ADD,
-                    AtomicKind::Swap => kind::SWAP,
-                    AtomicKind::CompareSwap => kind::COMPARE_SWAP,
-                };
-                (long | FMT_DATA | code, length_dw)
-            }
-            Op::Completion(completion) => (data | kind::COMPLETION, completion.length_dw),
-            Op::Message { routing, length_dw, .. } => (FMT_4DW | data | kind::MESSAGE | routing as u8, length_dw),
-        };
-        let tag = self.tag();
-        let length = (length_dw & 0x3FF).to_be_bytes();
-        let flags = (tag >> 9 & 1) as u8 * 0x80 | (self.traffic_class & 7) << 4 | (tag >> 8 & 1) as u8 * 8;
-        put(out, 0, &[
-            fmt_type,
-            flags | self.attributes & 4,
-            u8::from(self.poisoned) << 6 | (self.attributes & 3) << 4 | length[0],
-            length[1],
-        ])?;
-        let id_and = |out: &mut [u8], id: FunctionId, low: u8, last: u8| {
-            put(out, 4, &id.0.to_be_bytes())?;
-            put(out, 6, &[low, last])
-        };
-        let put_address = |out: &mut [u8], address: u64| {
-            if out.len() == 16 {
-                put(out, 8, &address.to_be_bytes())
-            } else {
-                put(out, 8, &(address as u32).to_be_bytes())
-            }
-        };
-        match self.op {
-            Op::MemRead(request) | Op::MemWrite(request) => {
-                id_and(out, request.requester, tag as u8, request.last_be << 4 | request.first_be & 15)?;
-                put_address(out, request.address & !3)?;
-            }
-            Op::Atomic { requester, address, .. } => {
-                id_and(out, requester, tag as u8, 0)?;
-                put_address(out, address & !3)?;
-            }
-            Op::CfgRead(request) | Op::CfgWrite(request) => {
-                id_and(out, request.requester, tag as u8, request.first_be & 15)?;
-                put(out, 8, &request.target.0.to_be_bytes())?;
-                put(out, 10, &(request.register & 0xFFC).to_be_bytes())?;
-            }
-            Op::Completion(completion) => {
-                let count = (completion.byte_count & 0xFFF).to_be_bytes();
-                id_and(out, completion.completer, (completion.status as u8) << 5 | count[0], count[1])?;
-                put(out, 8, &completion.requester.0.to_be_bytes())?;
-                put(out, 10, &[tag as u8, completion.lower_address & 0x7F])?;
-            }
-            Op::Message { requester, code, fields, .. } => {
-                id_and(out, requester, tag as u8, code)?;
-                put(out, 8, &fields)?;
-            }
-        }
-        Some(out.len())
     }
 }
