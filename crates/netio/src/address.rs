@@ -25,7 +25,12 @@ pub struct AddressError(pub String);
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mac([a, b, c, d, e, g]) => write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}"),
+            Self::Mac(octets) => {
+                for (index, octet) in octets.iter().enumerate() {
+                    write!(f, "{}{octet:02x}", if index == 0 { "" } else { ":" })?;
+                }
+                Ok(())
+            }
             Self::Udp(address) => address.fmt(f),
             Self::Memory(port) => write!(f, "memory:{port}"),
         }

@@ -83,14 +83,14 @@ impl SendBurst {
             message.msg_name = ptr::from_ref(to).cast_mut().cast();
             message.msg_namelen = mem::size_of::<T>() as libc::socklen_t;
             message.msg_iov = &raw mut self.vectors[start];
-            message.msg_iovlen = run as _;
+            message.msg_iovlen = run;
             if run == 1 {
                 message.msg_control = ptr::null_mut();
                 message.msg_controllen = 0;
             } else {
                 let bytes = segment_size(&mut self.controls[count], frames[start].len() as u16);
                 message.msg_control = (&raw mut self.controls[count]).cast();
-                message.msg_controllen = bytes as _;
+                message.msg_controllen = bytes;
             }
             self.frames[count] = run;
             count += 1;
@@ -134,7 +134,7 @@ fn segment_size(control: &mut Control, bytes: u16) -> usize {
     let mut header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     header.cmsg_level = libc::SOL_UDP;
     header.cmsg_type = libc::UDP_SEGMENT;
-    header.cmsg_len = len as _;
+    header.cmsg_len = len as usize;
     let at = (&raw mut *control).cast::<libc::cmsghdr>();
     debug_assert!(space <= CONTROL_BYTES, "one control message fits");
     // SAFETY: `Control` is aligned for a `cmsghdr` and holds CMSG_SPACE(int), so header and data are inside it.
@@ -195,7 +195,7 @@ impl<T: Copy> ReceiveBurst<T> {
             message.msg_iov = ptr::from_mut(vector);
             message.msg_iovlen = 1;
             message.msg_control = ptr::from_mut(control).cast();
-            message.msg_controllen = CONTROL_BYTES as _;
+            message.msg_controllen = CONTROL_BYTES;
             message.msg_flags = 0;
         }
         // SAFETY: every header points to a name, a vector, a buffer and a control of our own, with their true lengths; none
@@ -224,7 +224,7 @@ impl<T: Copy> ReceiveBurst<T> {
             from: &self.names[index],
             bytes: &self.bytes[start..start + len],
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            segment_bytes: joined(&self.controls[index], header.msg_hdr.msg_controllen as usize),
+            segment_bytes: joined(&self.controls[index], header.msg_hdr.msg_controllen),
         }
     }
 }
@@ -239,10 +239,7 @@ fn joined(control: &Control, len: usize) -> Option<usize> {
     let at = (&raw const *control).cast::<libc::cmsghdr>();
     // SAFETY: `Control` is aligned for a `cmsghdr` and larger than one; any bits are valid for it.
     let header = unsafe { at.read() };
-    if header.cmsg_level != libc::SOL_UDP
-        || header.cmsg_type != libc::UDP_GRO
-        || (header.cmsg_len as usize) < whole
-    {
+    if header.cmsg_level != libc::SOL_UDP || header.cmsg_type != libc::UDP_GRO || header.cmsg_len < whole {
         return None;
     }
     // SAFETY: the data follows the header and `Control` holds CMSG_SPACE(int) bytes.

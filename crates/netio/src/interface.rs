@@ -39,7 +39,7 @@ impl Interface {
         }
         let mut mac = [0; 6];
         for (to, from) in mac.iter_mut().zip(hardware.sa_data) {
-            *to = from as u8;
+            [*to] = from.to_ne_bytes();
         }
         let mtu = mtu(fd, &mut request).map_err(failed)?;
         let up = flags(fd, &mut request).map_err(failed)? & libc::IFF_UP != 0;
@@ -122,7 +122,7 @@ fn named(name: &str) -> Option<libc::ifreq> {
         return None;
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     Some(request)
 }

@@ -10,10 +10,14 @@ mod address;
 mod burst;
 mod counters;
 mod error;
+pub mod impair;
 mod interface;
 pub mod memory;
 pub mod packet;
+mod pcapng;
 mod socket;
+pub mod tap;
+pub mod udp;
 
 use std::os::fd::BorrowedFd;
 
@@ -47,7 +51,8 @@ pub trait Port {
     /// dropped and counted, as Ethernet would lose it: what cannot be sent must not hold up what can.
     fn send(&mut self, to: &Address, frames: &[&[u8]]) -> usize;
 
-    /// Hands over one burst of arrived frames with their senders; returns how many, 0 if none waits.
+    /// Hands over one burst of arrived frames with their senders; returns how many had arrived (those dropped and counted
+    /// included), 0 if none waited.
     ///
     /// A frame may be followed by the padding of a short Ethernet frame; the session header says where it ends.
     fn receive(&mut self, handle: &mut dyn FnMut(&Address, &[u8])) -> usize;

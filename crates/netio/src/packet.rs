@@ -1,4 +1,4 @@
-//! Raw Ethernet by AF_PACKET: the frame is the payload of EtherType 0x88B5.
+//! Raw Ethernet by `AF_PACKET`: the frame is the payload of EtherType 0x88B5.
 //!
 //! A `SOCK_DGRAM` socket: the kernel builds and strips the Ethernet header, so frames go out of the caller's own
 //! slices with no copy here. The queueing discipline is bypassed (a full device queue is back-pressure, reported by
@@ -202,7 +202,7 @@ impl Port for PacketPort {
         };
         for index in 0..messages {
             let message = self.incoming.message(index);
-            let from = first_six(message.from);
+            let from = mac(message.from);
             if from == self.interface.mac || !is_ours(message.from.sll_pkttype) {
                 self.counters.rx_foreign += 1;
             } else if message.truncated {
@@ -245,9 +245,8 @@ fn is_ours(kind: u8) -> bool {
     matches!(kind, libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST)
 }
 
-fn first_six(from: &libc::sockaddr_ll) -> [u8; 6] {
-    let [a, b, c, d, e, f, ..] = from.sll_addr;
-    [a, b, c, d, e, f]
+fn mac(from: &libc::sockaddr_ll) -> [u8; 6] {
+    *from.sll_addr.first_chunk().expect("eight bytes hold six")
 }
 
 fn zero_address() -> libc::sockaddr_ll {
