@@ -300,3 +300,36 @@ fn socket_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_offload_is_given_up_and_no_frame_is_lost() {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let open = || UdpPort::open(&UdpConfig::new(loopback)).expect("a UDP port");
+        let (mut a, mut b) = (open(), open());
+        // The kernel refuses to segment datagrams without checksums (EINVAL).
+        socket::set_int(a.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("SO_NO_CHECK");
+        let frames: Vec<[u8; 100]> = (0..20).map(|number| [number; 100]).collect();
+        let slices: Vec<&[u8]> = frames.iter().map(<[u8; 100]>::as_slice).collect();
+        assert!(a.offloads());
+        assert_eq!(a.send(&b.address(), &slices), 20);
+        assert!(!a.offloads());
+        let mut arrived = Vec::new();
+        while b.receive(&mut |_, frame| arrived.push(frame.to_vec())) > 0 {}
+        assert_eq!(arrived, frames);
+    }
+
+    #[test]
+    fn frames_of_one_size_travel_as_one_message() {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let open = || UdpPort::open(&UdpConfig::new(loopback)).expect("a UDP port");
+        let (mut a, mut b) = (open(), open());
+        assert_eq!(a.send(&b.address(), &[&[1; 1000], &[2; 1000], &[3; 10]]), 3);
+        assert_eq!(b.incoming.receive(b.socket.as_fd()).expect("a message"), 1);
+        let message = b.incoming.message(0);
+        assert_eq!((message.bytes.len(), message.segment_bytes), (2010, Some(1000)));
+    }
+}
