@@ -4,8 +4,9 @@
 //! slices with no copy here. The queueing discipline is bypassed (a full device queue is back-pressure, reported by
 //! `send`), and this machine's own frames are not looped back. Frames in a VLAN are not ours.
 //!
-//! `PACKET_VNET_HDR` is left out: its segmentation offloads know TCP and UDP only, so for this EtherType the header
-//! would be ten bytes a frame for nothing. Those who need super-frames take [`crate::udp`].
+//! `SOCK_RAW` with a header of our own would be no faster (within 2 % at 64, 1452 and 8952 bytes). `PACKET_VNET_HDR` is left out:
+//! its segmentation knows TCP and UDP only and refuses every super-frame of this EtherType (EINVAL for all types), so the
+//! header would be ten bytes a frame for nothing. Those who need super-frames take [`crate::udp`].
 //!
 //! The link may go down and come back, and the interface may vanish and be made again under its name; what is
 //! sent meanwhile is lost and counted, as on a pulled cable.
