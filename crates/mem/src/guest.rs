@@ -59,9 +59,9 @@ pub enum MapError {
     /// The window is not wholly in the file.
     #[error("the window ends beyond the end of the file")]
     BeyondFile,
-    /// The descriptor is none of a regular file.
-    #[error("the file descriptor is not that of a regular file")]
-    NotAFile,
+    /// The descriptor is none of a file in memory (a memfd, or a file on tmpfs or hugetlbfs).
+    #[error("the memory must be a memfd or a file on tmpfs or hugetlbfs")]
+    NotMemory,
     /// [`Limits::windows`] is reached.
     #[error("too many windows")]
     TooManyWindows,
@@ -277,8 +277,19 @@ impl GuestMemory {
         }
     }
 
-    /// Closes all windows and lets go of all files.
+    /// Closes all windows.
     pub fn unmap_all(&mut self) {
+        self.windows.clear();
+        self.closed += 1;
+        for mapping in self.files.iter_mut().flatten().filter(|mapping| mapping.windows > 0) {
+            mapping.windows = 0;
+            mapping.idle_since = self.closed;
+        }
+        self.shed_idle();
+    }
+
+    /// Closes all windows and lets go of all files: the client is gone.
+    pub fn clear(&mut self) {
         self.windows.clear();
         self.files.clear();
     }

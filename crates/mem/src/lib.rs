@@ -4,7 +4,7 @@
 //! single-copy atomic, and writes appear in the order in which they were made.
 //!
 //! Limits: guest memory is never handed out as a reference, because the guest changes it at any time; nothing here
-//! blocks, except for the page faults of memory that its owner has let swap out. A client that takes its memory away
+//! blocks, except for the page faults of memory that its owner has let swap out: only files that are memory are taken. A client that takes its memory away
 //! (truncates the file) makes accesses fail; it cannot make the process die (see [`sigbus`]).
 #![allow(unsafe_code)]
 

@@ -13,7 +13,9 @@ use crate::PAGE_BYTES;
 use crate::guest::MapError;
 use crate::sigbus::Guard;
 
-/// `f_type` of hugetlbfs.
+// `f_type` of the file systems that are memory. Of others a page fault may wait for a disk or, with FUSE, for
+// whatever the client pleases.
+const TMPFS_MAGIC: i64 = 0x01021994;
 const HUGETLBFS_MAGIC: i64 = 0x958458f6;
 
 /// What a file descriptor stands for.
@@ -28,7 +30,7 @@ impl File {
     pub(crate) fn of(fd: BorrowedFd<'_>) -> Result<Self, MapError> {
         let stat = fstat(fd)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(MapError::NotAFile);
+            return Err(MapError::NotMemory);
         }
         let bytes = u64::try_from(stat.st_size).unwrap_or(0);
         Ok(Self { device: stat.st_dev, inode: stat.st_ino, bytes })
@@ -51,7 +53,11 @@ pub(crate) struct Mapping {
 impl Mapping {
     pub(crate) fn new(fd: BorrowedFd<'_>, file: File, writable: bool) -> Result<Self, MapError> {
         let fs = fstatfs(fd)?;
-        let page_bytes = if fs.f_type == HUGETLBFS_MAGIC { fs.f_bsize.cast_unsigned() } else { PAGE_BYTES };
+        let page_bytes = match fs.f_type {
+            TMPFS_MAGIC => PAGE_BYTES,
+            HUGETLBFS_MAGIC => fs.f_bsize.cast_unsigned(),
+            _ => return Err(MapError::NotMemory),
+        };
         let bytes = file
             .bytes
             .checked_next_multiple_of(page_bytes)

@@ -1,0 +1,5 @@
+//! A small client: what tests, fuzzers and drivers in user space need of the protocol.
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client {}
