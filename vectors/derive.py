@@ -512,6 +512,7 @@ def control():
     bad("hello", "Hello without its last byte", longer[0][:-1])
     bad("hello", "no Hello at all", b"")
     bad("hello", "Hello with frames of 575 bytes", hello(node, 575, 256, 0))
+    bad("hello", "Hello with frames of 9217 bytes", hello(node, 9217, 256, 0))
     bad("hello", "Hello without a window", hello(node, 1500, 0, 0))
 
     for reason, code in CLOSE.items():

@@ -5,7 +5,7 @@
 //! `Hello` is the body of Hello and HelloAck frames; the others travel as control records, in stream order.
 
 use crate::bytes::{array, put, u16_at, u32_at};
-use crate::frame::MIN_FRAME_BYTES;
+use crate::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
 use crate::id::{FunctionId, NodeId};
 
 /// Stream of the messages that belong to no Function.
@@ -18,9 +18,9 @@ pub const NAME_BYTES: usize = 32;
 pub struct Hello {
     /// Who speaks.
     pub node: NodeId,
-    /// The largest frame (header to tag) that its Port carries.
+    /// The largest frame, from header to tag, that its Port carries: [`MIN_FRAME_BYTES`] to [`MAX_FRAME_BYTES`].
     pub max_frame_bytes: u16,
-    /// Data frames it can hold out of order.
+    /// Data frames it takes from the first that is missing on, not 0: the bound on its credit.
     pub receive_window_frames: u16,
     /// Bits of [`feature`]; both sides have to offer one for it to be used.
     pub features: u32,
@@ -36,8 +36,8 @@ impl Hello {
     /// Bytes of the fixed part.
     pub const BYTES: usize = 24;
 
-    /// Decodes the body of a Hello or HelloAck; `None` if it is short or promises less than any node has to:
-    /// frames of [`MIN_FRAME_BYTES`] and a window of one.
+    /// Decodes the body of a Hello or HelloAck; `None` if it is short, says a frame size outside of
+    /// [`MIN_FRAME_BYTES`] to [`MAX_FRAME_BYTES`], or has no window.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let hello = Self {
             node: NodeId(array(body, 0)?),
@@ -45,8 +45,9 @@ impl Hello {
             receive_window_frames: u16_at(body, 18)?,
             features: u32_at(body, 20)?,
         };
-        let usable = hello.max_frame_bytes as usize >= MIN_FRAME_BYTES && hello.receive_window_frames != 0;
-        usable.then_some(hello)
+        let is_usable = (MIN_FRAME_BYTES..=MAX_FRAME_BYTES).contains(&(hello.max_frame_bytes as usize))
+            && hello.receive_window_frames != 0;
+        is_usable.then_some(hello)
     }
 
     /// Writes the body; returns its bytes, or `None` if `out` is short.

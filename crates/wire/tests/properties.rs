@@ -220,14 +220,18 @@ fn control_message() -> impl Strategy<Value = Message> {
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
-    (any::<[u8; 16]>(), frame::MIN_FRAME_BYTES as u16.., 1..=u16::MAX, any::<u32>()).prop_map(
-        |(node, max_frame_bytes, receive_window_frames, features)| Hello {
+    (
+        any::<[u8; 16]>(),
+        frame::MIN_FRAME_BYTES as u16..=frame::MAX_FRAME_BYTES as u16,
+        1..=u16::MAX,
+        any::<u32>(),
+    )
+        .prop_map(|(node, max_frame_bytes, receive_window_frames, features)| Hello {
             node: NodeId(node),
             max_frame_bytes,
             receive_window_frames,
             features,
-        },
-    )
+        })
 }
 
 /// Any bytes, or good bytes with a few of them changed, which get further.

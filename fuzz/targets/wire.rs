@@ -1,0 +1,126 @@
+//! Any bytes against every decoder of the wire format, as they are nested on the wire.
+//!
+//! The first byte of an input says where to begin: 0 a frame, 1 a body of records, 2 a TLP, 3 a control message, 4 the
+//! body of a Hello, 5 the body of a Close. What decodes must decode to the same again once it is written.
+
+#![no_main]
+
+use etherslot_wire::control::{CloseReason, Hello, Message};
+use etherslot_wire::record::Record;
+use etherslot_wire::{frame, record, tlp};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((start, bytes)) = input.split_first() else { return };
+    match start % 6 {
+        0 => frame(bytes),
+        1 => records(bytes),
+        2 => tlp(bytes),
+        3 => message(bytes),
+        4 => hello(bytes),
+        _ => close(bytes),
+    }
+});
+
+fn frame(bytes: &[u8]) {
+    let Ok((header, body)) = frame::Header::parse(bytes) else { return };
+    let mut again = vec![0xEE; header.len()];
+    assert_eq!(header.emit(&mut again), Some(header.len()));
+    again.extend_from_slice(body);
+    assert_eq!(frame::Header::parse(&again), Ok((header, body)));
+    if let Some(sack) = header.sack {
+        let mut copy = frame::Sack::new(sack.base);
+        for index in (0..frame::SACK_BITS + 8).filter(|&index| sack.is_marked(index)) {
+            copy.mark(index);
+        }
+        assert_eq!(copy, sack);
+    }
+    match header.kind {
+        frame::Kind::Hello | frame::Kind::HelloAck => hello(body),
+        frame::Kind::Data => records(body),
+        frame::Kind::Ack => {}
+        frame::Kind::Close => close(body),
+    }
+}
+
+fn records(mut body: &[u8]) {
+    while let Ok((record, rest)) = Record::parse(body) {
+        assert_eq!(body.len(), rest.len() + record::size(record.payload.len()));
+        let Record { kind, flags, stream, stream_sequence, payload } = record;
+        let mut again = vec![0; record::size(payload.len())];
+        Record::emit_header(kind, flags, stream, stream_sequence, payload.len() as u16, &mut again)
+            .expect("there is room for a header");
+        again[record::HEADER_BYTES..][..payload.len()].copy_from_slice(payload);
+        assert_eq!(Record::parse(&again), Ok((record, &[][..])));
+        match kind {
+            record::Kind::Tlp => tlp(payload),
+            record::Kind::Control => message(payload),
+            record::Kind::Ddp => {}
+        }
+        body = rest;
+    }
+}
+
+fn tlp(bytes: &[u8]) {
+    let (header, data) = match tlp::Header::parse(bytes) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    assert_eq!(header.len() + header.data_bytes(), bytes.len());
+    let _ = (header.class(), header.requester());
+    assert!(header.tag() < 1024);
+    let mut again = vec![0xEE; header.len()];
+    assert_eq!(header.emit(&mut again), Some(header.len()));
+    again.extend_from_slice(data);
+    assert_eq!(tlp::Header::parse(&again), Ok((header, data)));
+    match header.op {
+        tlp::Op::MemRead(request) => memory(&request),
+        tlp::Op::MemWrite(request) => {
+            assert_eq!(data.len(), request.data_bytes());
+            memory(&request);
+        }
+        tlp::Op::Completion(completion) => assert!((1..=4096).contains(&completion.byte_count)),
+        _ => {}
+    }
+}
+
+fn memory(request: &tlp::MemRequest) {
+    let (lead, bytes) = request.span();
+    assert!(lead < 4 && bytes >= 1 && lead + bytes <= request.data_bytes());
+    let enabled = (lead..lead + bytes).filter(|&index| request.enabled(index)).count();
+    assert_eq!(request.is_contiguous(), enabled == bytes);
+    assert_eq!(request.is_zero_length(), enabled == 0);
+    let outside = (0..lead).chain(lead + bytes..request.data_bytes() + 4);
+    assert_eq!(outside.filter(|&index| request.enabled(index)).count(), 0);
+    if request.is_contiguous() {
+        let address = request.address + lead as u64;
+        assert_eq!(tlp::MemRequest::covering(request.requester, request.tag, address, bytes), Some(*request));
+    }
+}
+
+fn message(bytes: &[u8]) {
+    let Some(message) = Message::parse(bytes) else { return };
+    let mut again = [0xEE; Message::MAX_BYTES];
+    let length = message.emit(&mut again).expect("there is room for a message");
+    assert_eq!(length, message.len());
+    assert_eq!(Message::parse(&again[..length]), Some(message));
+    if let Message::Attach { name, .. } = message {
+        assert!(!name.as_str().is_empty());
+    }
+}
+
+fn hello(bytes: &[u8]) {
+    let Some(hello) = Hello::parse(bytes) else { return };
+    let mut again = [0xEE; Hello::BYTES];
+    assert_eq!(hello.emit(&mut again), Some(Hello::BYTES));
+    assert_eq!(again[..], bytes[..Hello::BYTES]);
+}
+
+fn close(bytes: &[u8]) {
+    if let Some(reason) = CloseReason::parse(bytes) {
+        assert_eq!(reason as u8, bytes[0]);
+    }
+}
