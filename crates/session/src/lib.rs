@@ -1,1 +1,44 @@
-//! Etherslot: session.
+//! The session: a reliable, ordered link between two nodes over frames that may be lost, repeated, reordered or late.
+//!
+//! A [`Session`] carries *records* (whole TLPs, control messages) on *streams*. Each stream is strictly FIFO from end
+//! to end; a frame that is missing holds back only the streams that have records in it. `docs/wire.md` specifies the
+//! frames.
+//!
+//! The crate does no I/O and has no clock: frames and the time come in as arguments, frames go out through a closure.
+//! The owner's loop is
+//!
+//! 1. hand every frame that names [`Session::epoch`] to [`Session::handle_frame`], Hellos to a [`Listener`],
+//! 2. call [`Session::handle_timeout`] once [`Session::deadline_ns`] has come,
+//! 3. put records in with [`Session::send`] while [`Session::room`] is not 0,
+//! 4. call [`Session::transmit`] after any of these.
+//!
+//! All memory is taken when a session begins and none later; the work per frame does not depend on the window.
+//! Nothing a peer sends makes a session panic: what breaks a rule is counted and dropped, or ends the session.
+
+mod ack;
+mod bits;
+mod config;
+mod controller;
+mod counters;
+mod flight;
+mod handshake;
+mod listener;
+mod pack;
+mod receive;
+mod recovery;
+mod replay;
+mod rtt;
+mod send;
+mod session;
+
+pub use config::{Config, Mode};
+pub use controller::{Acked, Controller, Limits, Lost, Window};
+pub use counters::Counters;
+pub use etherslot_wire::control::{CloseReason, Hello};
+pub use listener::{Heard, Listener, Refusal};
+pub use session::{DeadReason, Deliver, Full, Session, State};
+
+/// Whether `a` comes before `b` in a row of sequences that wraps: by less than half of their range.
+pub(crate) const fn before(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() < 0
+}

@@ -1,0 +1,126 @@
+//! What a session is set up with.
+
+use etherslot_wire::NodeId;
+use etherslot_wire::control::{Hello, feature};
+use etherslot_wire::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
+
+use crate::controller::{Controller, Limits, Window};
+
+/// How lost frames are made good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Selective repeat: the receiver keeps what is out of order and says so in SACK blocks.
+    #[default]
+    Selective,
+    /// Go-Back-N with an in-order receiver. Used only if both sides ask for it.
+    Classic,
+}
+
+/// Set-up of a session. Values outside of their range are brought to the nearest end of it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who this node is.
+    pub node: NodeId,
+    /// The largest frame that the Port carries; the smaller of both sides' is used.
+    pub max_frame_bytes: u16,
+    /// Data frames that may be on their way unacknowledged, and frames that can be kept out of order: 16 to 8192.
+    pub window_frames: u16,
+    /// Frames that may wait for their first transmission before [`crate::Session::room`] is 0. Short, because what
+    /// waits here delays whatever comes after it.
+    pub backlog_frames: u16,
+    /// Streams: the highest number plus one, 1 to 4096. Each takes 4 KiB for reassembly.
+    pub streams: u16,
+    /// Wanted mode.
+    pub mode: Mode,
+    /// In-order data frames that one acknowledgement may answer.
+    pub ack_every_frames: u16,
+    /// The longest that an acknowledgement is held back in the hope of data to ride on. The default, 50 us, is what a
+    /// device model needs to answer a request, and well below the earliest tail-loss probe.
+    pub ack_delay_ns: u64,
+    /// The least time without news before a tail-loss probe (otherwise 2 SRTT). A probe that was not needed costs one
+    /// frame.
+    pub probe_min_ns: u64,
+    /// The least margin over SRTT of the retransmission timeout. The default, 10 ms, is beyond the time for which a
+    /// busy machine of few cores does not run its peer process; single losses are found long before it, by SACK or by
+    /// tail-loss probe. Hardware peers can do with 200 us.
+    pub rto_min_ns: u64,
+    /// How long nothing may be heard before the peer is asked for a sign of life.
+    pub heartbeat_ns: u64,
+    /// How long nothing may be heard, or nothing be acknowledged, before the session is dead; at most 4 s, since
+    /// timestamps wrap after 4.29 s.
+    pub dead_after_ns: u64,
+    /// Half-open sessions that a [`crate::Listener`] remembers; the oldest makes room for a new one.
+    pub half_open: u16,
+    /// The first sequence of the Data frames we send. Any value does.
+    pub first_sequence: u32,
+    /// Makes the congestion controller of a session.
+    pub controller: fn(&Limits) -> Box<dyn Controller>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: NodeId::default(),
+            max_frame_bytes: 1500,
+            window_frames: 256,
+            backlog_frames: 64,
+            streams: 64,
+            mode: Mode::Selective,
+            ack_every_frames: 2,
+            ack_delay_ns: 50_000,
+            probe_min_ns: 250_000,
+            rto_min_ns: 10_000_000,
+            heartbeat_ns: 100_000_000,
+            dead_after_ns: 1_000_000_000,
+            half_open: 64,
+            first_sequence: 0,
+            controller: |limits| Box::new(Window::new(limits)),
+        }
+    }
+}
+
+impl Config {
+    /// The same with every value in its range.
+    pub(crate) fn clamped(&self) -> Self {
+        let dead_after_ns = self.dead_after_ns.clamp(1_000_000, 4_000_000_000);
+        Self {
+            max_frame_bytes: self.max_frame_bytes.clamp(MIN_FRAME_BYTES as u16, MAX_FRAME_BYTES as u16),
+            window_frames: self.window_frames.clamp(16, 8192),
+            backlog_frames: self.backlog_frames.max(1),
+            streams: self.streams.clamp(1, 4096),
+            ack_every_frames: self.ack_every_frames.max(1),
+            ack_delay_ns: self.ack_delay_ns.min(dead_after_ns / 16),
+            probe_min_ns: self.probe_min_ns.clamp(1_000, dead_after_ns / 16),
+            rto_min_ns: self.rto_min_ns.clamp(10_000, dead_after_ns / 8),
+            heartbeat_ns: self.heartbeat_ns.clamp(100_000, dead_after_ns / 4),
+            dead_after_ns,
+            half_open: self.half_open.clamp(1, 1024),
+            ..self.clone()
+        }
+    }
+
+    /// What we say about ourselves in Hello and `HelloAck`.
+    pub(crate) fn hello(&self) -> Hello {
+        Hello {
+            node: self.node,
+            max_frame_bytes: self.max_frame_bytes,
+            receive_window_frames: self.window_frames,
+            features: if self.mode == Mode::Classic { feature::CLASSIC } else { 0 },
+        }
+    }
+
+    /// Whether a session is possible with a peer that says this.
+    pub(crate) fn suits(hello: &Hello) -> bool {
+        (MIN_FRAME_BYTES..=MAX_FRAME_BYTES).contains(&(hello.max_frame_bytes as usize))
+            && hello.receive_window_frames > 0
+    }
+
+    /// The mode that both sides can do.
+    pub(crate) fn agreed_mode(&self, peer: &Hello) -> Mode {
+        if self.mode == Mode::Classic && peer.features & feature::CLASSIC != 0 {
+            Mode::Classic
+        } else {
+            Mode::Selective
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Congestion control: how much may be on its way, and how fast it leaves.
+//!
+//! A [`Controller`] sees what was sent, acknowledged and lost, and answers with a window and a pacing rate. Which frames
+//! are lost is decided elsewhere (`recovery`), so controllers can be compared under one recovery. [`Window`] is the
+//! simple one for links that are not shared by many.
+
+/// What a controller is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the largest frame.
+    pub frame_bytes: u64,
+    /// The most frames that can be on their way.
+    pub window_frames: u64,
+}
+
+/// News of one acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acked {
+    /// The time.
+    pub now_ns: u64,
+    /// Bytes of frames newly acknowledged.
+    pub bytes: u64,
+    /// Round-trip time of the newest transmission that arrived, the peer's hold time taken off; `None` if the
+    /// acknowledgement tells none.
+    pub rtt_ns: Option<u64>,
+    /// When that transmission left.
+    pub tx_ns: Option<u64>,
+    /// Smoothed round-trip time.
+    pub srtt_ns: u64,
+    /// The least round-trip time of the last seconds.
+    pub min_rtt_ns: u64,
+    /// Bytes on their way after this acknowledgement.
+    pub in_flight_bytes: u64,
+    /// Whether the window, and not the lack of data, held transmission back.
+    pub window_limited: bool,
+}
+
+/// News of lost frames, found at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The time.
+    pub now_ns: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the newest of them left.
+    pub newest_tx_ns: u64,
+    /// The last round-trip time measured.
+    pub rtt_ns: u64,
+    /// The least round-trip time of the last seconds.
+    pub min_rtt_ns: u64,
+    /// Bytes on their way after this.
+    pub in_flight_bytes: u64,
+}
+
+/// A congestion controller.
+pub trait Controller: core::fmt::Debug {
+    /// The largest frame, agreed with the peer, is of this size. Called once, before anything else.
+    fn set_frame_bytes(&mut self, bytes: u64);
+    /// A frame has left; `in_flight_bytes` includes it.
+    fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64);
+    /// Frames were acknowledged.
+    fn on_ack(&mut self, acked: &Acked);
+    /// Frames were lost.
+    fn on_loss(&mut self, lost: &Lost);
+    /// The retransmission timer ran out: all frames on their way count as lost ([`Controller::on_loss`] is not called).
+    fn on_rto(&mut self, now_ns: u64);
+    /// Frames of the last loss or timeout arrived after all.
+    fn on_spurious(&mut self, now_ns: u64);
+    /// Bytes that may be on their way. One frame may be whatever this says.
+    fn window_bytes(&self) -> u64;
+    /// Bytes per second at which frames may leave; `None` is as fast as the window lets them.
+    fn pacing_rate(&self) -> Option<u64>;
+}
+
+/// Frames that the window never falls below.
+const FLOOR_FRAMES: u64 = 8;
+/// Frames to begin with.
+const INITIAL_FRAMES: u64 = 32;
+/// Frames that the window grows by in a round trip, once slow start is over.
+const INCREASE_FRAMES: u64 = 4;
+
+/// Slow start, additive increase, multiplicative decrease once per round trip.
+///
+/// A loss while the round-trip time is near its least is taken as damage rather than congestion and costs a tenth;
+/// otherwise it costs three tenths. The floor keeps a link with a few per cent loss in use.
+#[derive(Debug)]
+pub struct Window {
+    frame_bytes: u64,
+    most_frames: u64,
+    bytes: u64,
+    slow_start_until: u64,
+    /// Acknowledged bytes times increase that have not made a whole byte of window yet.
+    carry: u64,
+    /// Losses of frames sent before this time belong to the decrease already made.
+    decreased_ns: u64,
+    /// Window and threshold before the last decrease.
+    before: Option<(u64, u64)>,
+}
+
+impl Window {
+    /// A window for a link of these limits.
+    pub fn new(limits: &Limits) -> Self {
+        let mut window = Self {
+            frame_bytes: 0,
+            most_frames: limits.window_frames,
+            bytes: 0,
+            slow_start_until: u64::MAX,
+            carry: 0,
+            decreased_ns: 0,
+            before: None,
+        };
+        window.set_frame_bytes(limits.frame_bytes);
+        window
+    }
+
+    fn floor_bytes(&self) -> u64 {
+        FLOOR_FRAMES.min(self.most_frames) * self.frame_bytes
+    }
+
+    fn decrease(&mut self, now_ns: u64, bytes: u64, slow_start_until: u64) {
+        self.before = Some((self.bytes, self.slow_start_until));
+        self.bytes = bytes.max(self.floor_bytes());
+        self.slow_start_until = slow_start_until.max(self.floor_bytes());
+        self.carry = 0;
+        self.decreased_ns = now_ns;
+    }
+}
+
+impl Controller for Window {
+    fn set_frame_bytes(&mut self, bytes: u64) {
+        self.frame_bytes = bytes.max(1);
+        self.bytes = INITIAL_FRAMES.min(self.most_frames) * self.frame_bytes;
+    }
+
+    fn on_sent(&mut self, _now_ns: u64, _bytes: u64, _in_flight_bytes: u64) {}
+
+    fn on_ack(&mut self, acked: &Acked) {
+        if !acked.window_limited {
+            return;
+        }
+        if self.bytes < self.slow_start_until {
+            self.bytes += acked.bytes;
+        } else {
+            self.carry += acked.bytes * INCREASE_FRAMES * self.frame_bytes;
+            let window = self.bytes.max(1);
+            self.bytes += self.carry / window;
+            self.carry %= window;
+        }
+        self.bytes = self.bytes.min(self.most_frames * self.frame_bytes);
+    }
+
+    fn on_loss(&mut self, lost: &Lost) {
+        if lost.newest_tx_ns < self.decreased_ns {
+            return;
+        }
+        let queued = lost.rtt_ns > 2 * lost.min_rtt_ns;
+        let bytes = self.bytes / 10 * if queued { 7 } else { 9 };
+        self.decrease(lost.now_ns, bytes, bytes);
+    }
+
+    fn on_rto(&mut self, now_ns: u64) {
+        let half = self.bytes / 2;
+        self.decrease(now_ns, 0, half);
+    }
+
+    fn on_spurious(&mut self, _now_ns: u64) {
+        if let Some((bytes, slow_start_until)) = self.before.take() {
+            self.bytes = self.bytes.max(bytes);
+            self.slow_start_until = self.slow_start_until.max(slow_start_until);
+        }
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn pacing_rate(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { frame_bytes: 1000, window_frames: 256 };
+
+    fn acked(bytes: u64) -> Acked {
+        Acked {
+            now_ns: 0,
+            bytes,
+            rtt_ns: None,
+            tx_ns: None,
+            srtt_ns: 100,
+            min_rtt_ns: 100,
+            in_flight_bytes: 0,
+            window_limited: true,
+        }
+    }
+
+    fn lost(now_ns: u64, newest_tx_ns: u64, rtt_ns: u64) -> Lost {
+        Lost { now_ns, bytes: 1000, newest_tx_ns, rtt_ns, min_rtt_ns: 100, in_flight_bytes: 0 }
+    }
+
+    #[test]
+    fn the_window_grows_only_while_it_is_what_limits() {
+        let mut window = Window::new(&LIMITS);
+        assert_eq!(window.window_bytes(), 32_000);
+        window.on_ack(&Acked { window_limited: false, ..acked(5000) });
+        assert_eq!(window.window_bytes(), 32_000);
+        window.on_ack(&acked(5000));
+        assert_eq!(window.window_bytes(), 37_000);
+        for _ in 0..100 {
+            window.on_ack(&acked(100_000));
+        }
+        assert_eq!(window.window_bytes(), 256_000);
+    }
+
+    #[test]
+    fn one_round_trip_of_losses_is_one_decrease() {
+        let mut window = Window::new(&LIMITS);
+        window.on_loss(&lost(1000, 900, 100));
+        assert_eq!(window.window_bytes(), 28_800);
+        window.on_loss(&lost(1001, 950, 100));
+        assert_eq!(window.window_bytes(), 28_800);
+        window.on_loss(&lost(1200, 1100, 500));
+        assert_eq!(window.window_bytes(), 20_160);
+    }
+
+    #[test]
+    fn after_slow_start_a_window_of_acks_adds_four_frames() {
+        let mut window = Window::new(&LIMITS);
+        window.on_loss(&lost(1000, 900, 100));
+        for _ in 0..288 {
+            window.on_ack(&acked(100));
+        }
+        assert!((32_300..=32_800).contains(&window.window_bytes()), "{}", window.window_bytes());
+    }
+
+    #[test]
+    fn losses_and_timeouts_without_end_leave_the_floor() {
+        let mut window = Window::new(&LIMITS);
+        for now in 1..1000 {
+            window.on_loss(&lost(now, now, 500));
+            window.on_rto(now);
+        }
+        assert_eq!(window.window_bytes(), FLOOR_FRAMES * 1000);
+    }
+
+    #[test]
+    fn a_spurious_loss_gives_the_window_back() {
+        let mut window = Window::new(&LIMITS);
+        window.on_rto(10);
+        assert_eq!(window.window_bytes(), 8000);
+        window.on_spurious(20);
+        assert_eq!(window.window_bytes(), 32_000);
+    }
+}

@@ -1,0 +1,284 @@
+//! Frame slots of the sender, and how records are put into them.
+//!
+//! A slot has room for header and SACK block before the body, so that a frame is sent from where it lies: with a SACK
+//! block the frame starts at the slot's first byte, without at [`SACK_BYTES`]. A body is not touched any more once
+//! its frame has left for the first time.
+
+use etherslot_wire::frame::{self, SACK_BYTES, TAG_BYTES};
+use etherslot_wire::record::{FIRST, HEADER_BYTES, Kind, LAST, MAX_PAYLOAD_BYTES, Record, size};
+
+/// Bytes of a slot before the body.
+const RESERVED_BYTES: usize = frame::HEADER_BYTES + SACK_BYTES;
+/// A frame with room for less payload than this is complete: a TLP that carries so little is not worth its header.
+const MIN_PART_BYTES: usize = 64;
+/// Parts of records that may be unacknowledged, over all streams. The receiver tells old parts from new ones by 16-bit
+/// stream sequences, which works as long as fewer than 2^15 of a stream are under way.
+const MAX_PARTS: u32 = 32_000;
+
+/// The body's size in frames of at most `frame_bytes`: there is always room for a SACK block and an AEAD tag.
+pub(crate) const fn body_max(frame_bytes: usize) -> usize {
+    (frame_bytes - RESERVED_BYTES - TAG_BYTES) / 4 * 4
+}
+
+/// Parts that the longest record may be split into: the first in what is left of a frame.
+fn max_parts(body_max: usize) -> u32 {
+    1 + MAX_PAYLOAD_BYTES.div_ceil(body_max - HEADER_BYTES) as u32
+}
+
+/// A record as its sender gives it: head, zeros, data, zeros up to the length.
+#[derive(Clone, Copy)]
+pub(crate) struct Pieces<'a> {
+    pub(crate) head: &'a [u8],
+    pub(crate) lead_zeros: usize,
+    pub(crate) data: &'a [u8],
+    pub(crate) total_len: usize,
+}
+
+impl Pieces<'_> {
+    /// Whether the pieces fit into the length, and the length into a record.
+    pub(crate) fn fits(&self) -> bool {
+        self.total_len <= MAX_PAYLOAD_BYTES
+            && self.head.len().saturating_add(self.lead_zeros).saturating_add(self.data.len())
+                <= self.total_len
+    }
+
+    /// Writes the bytes from `at` on.
+    fn copy(&self, at: usize, out: &mut [u8]) {
+        let data_at = self.head.len() + self.lead_zeros;
+        let end = at + out.len();
+        let mut zero_from = 0;
+        for (start, piece) in [(0, self.head), (data_at, self.data)] {
+            let (from, to) = (at.max(start), end.min(start + piece.len()));
+            if from < to {
+                out[zero_from..from - at].fill(0);
+                out[from - at..to - at].copy_from_slice(&piece[from - start..to - start]);
+                zero_from = to - at;
+            }
+        }
+        out[zero_from..].fill(0);
+    }
+}
+
+/// What lies in a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Body {
+    bytes: u16,
+    parts: u16,
+}
+
+/// The slots, in a ring by sequence.
+#[derive(Debug)]
+pub(crate) struct Pack {
+    buffer: Box<[u8]>,
+    stride: usize,
+    mask: u32,
+    bodies: Box<[Body]>,
+    body_max: usize,
+    max_parts: u32,
+    /// The frame under construction, or the next one if that is empty.
+    tail: u32,
+    /// Parts in all frames not yet released.
+    parts: u32,
+    stream_sequences: Box<[u16]>,
+}
+
+impl Pack {
+    /// `slots` (a power of two) slots for frames of `frame_bytes`, the first one for sequence `first`.
+    pub(crate) fn new(slots: u32, frame_bytes: usize, streams: u16, first: u32) -> Self {
+        let stride = frame_bytes.next_multiple_of(64);
+        Self {
+            buffer: vec![0; slots as usize * stride].into_boxed_slice(),
+            stride,
+            mask: slots - 1,
+            bodies: vec![Body::default(); slots as usize].into_boxed_slice(),
+            body_max: body_max(frame_bytes),
+            max_parts: max_parts(body_max(frame_bytes)),
+            tail: first,
+            parts: 0,
+            stream_sequences: vec![0; streams as usize].into_boxed_slice(),
+        }
+    }
+
+    /// The peer takes only frames of this size. Nothing has been put in yet.
+    pub(crate) fn limit_frame_bytes(&mut self, frame_bytes: usize) {
+        self.body_max = body_max(frame_bytes);
+        self.max_parts = max_parts(self.body_max);
+    }
+
+    /// Sequence of the frame under construction, or of the next one if that is empty.
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// Whether the frame at `tail` has anything in it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.body(self.tail).bytes != 0
+    }
+
+    /// Slots that must be free besides the one at `tail` for a record of any length.
+    pub(crate) fn slots_needed(&self) -> u32 {
+        self.max_parts
+    }
+
+    /// Whether the limit on parts under way leaves room for a record of any length.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.parts + self.max_parts <= MAX_PARTS
+    }
+
+    /// Payload of the largest record that fits into the frame under construction.
+    pub(crate) fn room(&self) -> usize {
+        self.body_max - self.body(self.tail).bytes as usize - HEADER_BYTES
+    }
+
+    /// Whether the stream exists.
+    pub(crate) fn has_stream(&self, stream: u16) -> bool {
+        (stream as usize) < self.stream_sequences.len()
+    }
+
+    /// Puts a record in; the caller has seen to slots, parts, stream and length.
+    pub(crate) fn push(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>) {
+        if pieces.total_len > self.room() && pieces.total_len + HEADER_BYTES <= self.body_max {
+            self.close();
+        }
+        let mut at = 0;
+        let mut first = FIRST;
+        loop {
+            let rest = pieces.total_len - at;
+            let room = self.room();
+            // A part that is not the last fills its frame; sizes stay multiples of 4.
+            let (bytes, last) = if rest <= room { (rest, LAST) } else { (room & !3, 0) };
+            self.part(kind, first | last, stream, pieces, at, bytes);
+            at += bytes;
+            first = 0;
+            if last != 0 {
+                return;
+            }
+        }
+    }
+
+    fn part(&mut self, kind: Kind, flags: u8, stream: u16, pieces: &Pieces<'_>, at: usize, bytes: usize) {
+        let slot = (self.tail & self.mask) as usize;
+        let body = &mut self.bodies[slot];
+        let start = slot * self.stride + RESERVED_BYTES + body.bytes as usize;
+        let out = &mut self.buffer[start..start + size(bytes)];
+        let sequence = &mut self.stream_sequences[stream as usize];
+        let written = Record::emit_header(kind, flags, stream, *sequence, bytes as u16, out);
+        debug_assert!(written.is_some());
+        *sequence = sequence.wrapping_add(1);
+        pieces.copy(at, &mut out[HEADER_BYTES..HEADER_BYTES + bytes]);
+        out[HEADER_BYTES + bytes..].fill(0);
+        body.bytes += size(bytes) as u16;
+        body.parts += 1;
+        self.parts += 1;
+        if (body.bytes as usize) + HEADER_BYTES + MIN_PART_BYTES > self.body_max {
+            self.close();
+        }
+    }
+
+    /// Ends the frame under construction, if it has anything in it.
+    pub(crate) fn close(&mut self) {
+        if self.is_open() {
+            self.tail = self.tail.wrapping_add(1);
+        }
+    }
+
+    /// Frees the slot of an acknowledged frame.
+    pub(crate) fn release(&mut self, sequence: u32) {
+        let body = &mut self.bodies[(sequence & self.mask) as usize];
+        self.parts -= u32::from(body.parts);
+        *body = Body::default();
+    }
+
+    fn body(&self, sequence: u32) -> Body {
+        self.bodies[(sequence & self.mask) as usize]
+    }
+
+    /// Bytes of a frame's body.
+    pub(crate) fn body_bytes(&self, sequence: u32) -> u16 {
+        self.body(sequence).bytes
+    }
+
+    /// Writes the header in front of the body.
+    pub(crate) fn emit(&mut self, sequence: u32, header: &frame::Header) {
+        let start = (sequence & self.mask) as usize * self.stride + RESERVED_BYTES - header.len();
+        let written = header.emit(&mut self.buffer[start..]);
+        debug_assert_eq!(written, Some(header.len()));
+    }
+
+    /// The frame with a header of `header_bytes`, as written by [`Pack::emit`].
+    pub(crate) fn frame(&self, sequence: u32, header_bytes: usize) -> &[u8] {
+        let start = (sequence & self.mask) as usize * self.stride + RESERVED_BYTES;
+        &self.buffer[start - header_bytes..start + self.body(sequence).bytes as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn records(pack: &Pack, from: u32) -> Vec<(u8, u16, Vec<u8>)> {
+        let end = if pack.is_open() { pack.tail + 1 } else { pack.tail };
+        let mut all = Vec::new();
+        for sequence in from..end {
+            let mut body = pack.frame(sequence, 0);
+            assert!(body.len() <= pack.body_max && body.len().is_multiple_of(4));
+            while !body.is_empty() {
+                let (record, rest) = Record::parse(body).expect("own record");
+                all.push((record.flags, record.stream_sequence, record.payload.to_vec()));
+                body = rest;
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn small_records_share_a_frame_and_long_ones_are_split() {
+        let mut pack = Pack::new(64, 576, 1, 0);
+        let put = |pack: &mut Pack, len| {
+            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: len });
+        };
+        put(&mut pack, 100);
+        put(&mut pack, 100);
+        assert_eq!((pack.tail(), pack.is_open()), (0, true));
+        put(&mut pack, MAX_PAYLOAD_BYTES);
+        let parts = records(&pack, 0);
+        assert_eq!(parts.iter().filter(|part| part.0 & FIRST != 0).count(), 3);
+        assert_eq!(parts.iter().filter(|part| part.0 & LAST != 0).count(), 3);
+        assert_eq!(parts.iter().map(|part| part.2.len()).sum::<usize>(), MAX_PAYLOAD_BYTES + 200);
+        assert!(parts.iter().enumerate().all(|(index, part)| part.1 as usize == index));
+    }
+
+    #[test]
+    fn a_record_that_fits_a_frame_of_its_own_is_not_split() {
+        let mut pack = Pack::new(64, 1500, 1, 0);
+        for len in [1000, 1000, 1396, 1397] {
+            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: len });
+        }
+        let flags: Vec<u8> = records(&pack, 0).iter().map(|part| part.0).collect();
+        assert_eq!(flags, [3, 3, 3, FIRST, LAST]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_payload_is_head_zeros_data_zeros(
+            head in proptest::collection::vec(any::<u8>(), 0..20), lead_zeros in 0usize..4,
+            data in proptest::collection::vec(any::<u8>(), 0..2000), more in 0usize..2000,
+            before in 0usize..1300,
+        ) {
+            let total_len = head.len() + lead_zeros + data.len() + more;
+            let mut pack = Pack::new(64, 576, 1, 0);
+            // Slots are reused: what lay in them before must not show.
+            pack.buffer.fill(0xEE);
+            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: before });
+            let first = records(&pack, 0).len();
+            pack.push(Kind::Tlp, 0, &Pieces { head: &head, lead_zeros, data: &data, total_len });
+            let mut expected = head.clone();
+            expected.resize(head.len() + lead_zeros, 0);
+            expected.extend_from_slice(&data);
+            expected.resize(total_len, 0);
+            let got: Vec<u8> = records(&pack, 0).into_iter().skip(first).flat_map(|part| part.2).collect();
+            prop_assert_eq!(got, expected);
+        }
+    }
+}

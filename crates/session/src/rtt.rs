@@ -1,0 +1,99 @@
+//! Round-trip time: smoothed (RFC 6298), and the least of the last seconds.
+
+/// The least RTT is of the current and the last of such spans.
+const SPAN_NS: u64 = 5_000_000_000;
+/// Assumed before the first sample.
+const INITIAL_NS: u64 = 1_000_000;
+
+/// The estimator.
+#[derive(Debug)]
+pub(crate) struct Rtt {
+    smoothed_ns: u64,
+    variation_ns: u64,
+    latest_ns: u64,
+    has_sample: bool,
+    least_ns: [u64; 2],
+    span_end_ns: u64,
+}
+
+impl Rtt {
+    pub(crate) fn new() -> Self {
+        Self {
+            smoothed_ns: INITIAL_NS,
+            variation_ns: INITIAL_NS / 2,
+            latest_ns: INITIAL_NS,
+            has_sample: false,
+            least_ns: [u64::MAX; 2],
+            span_end_ns: 0,
+        }
+    }
+
+    /// Takes a sample.
+    pub(crate) fn sample(&mut self, now_ns: u64, rtt_ns: u64) {
+        let rtt_ns = rtt_ns.max(1);
+        self.latest_ns = rtt_ns;
+        if self.has_sample {
+            let deviation = self.smoothed_ns.abs_diff(rtt_ns);
+            self.variation_ns = (3 * self.variation_ns + deviation) / 4;
+            self.smoothed_ns = (7 * self.smoothed_ns + rtt_ns) / 8;
+        } else {
+            self.has_sample = true;
+            self.smoothed_ns = rtt_ns;
+            self.variation_ns = rtt_ns / 2;
+        }
+        if now_ns >= self.span_end_ns {
+            let stale = now_ns >= self.span_end_ns.saturating_add(SPAN_NS);
+            self.least_ns = [u64::MAX, if stale { u64::MAX } else { self.least_ns[0] }];
+            self.span_end_ns = now_ns + SPAN_NS;
+        }
+        self.least_ns[0] = self.least_ns[0].min(rtt_ns);
+    }
+
+    /// SRTT.
+    pub(crate) fn smoothed_ns(&self) -> u64 {
+        self.smoothed_ns
+    }
+
+    /// RTTVAR.
+    pub(crate) fn variation_ns(&self) -> u64 {
+        self.variation_ns
+    }
+
+    /// The last sample.
+    pub(crate) fn latest_ns(&self) -> u64 {
+        self.latest_ns
+    }
+
+    /// The least of the last 5 to 10 s, SRTT before the first sample.
+    pub(crate) fn min_ns(&self) -> u64 {
+        let least = self.least_ns[0].min(self.least_ns[1]);
+        if least == u64::MAX { self.smoothed_ns } else { least }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smoothing_follows_rfc_6298() {
+        let mut rtt = Rtt::new();
+        rtt.sample(0, 8000);
+        assert_eq!((rtt.smoothed_ns(), rtt.variation_ns()), (8000, 4000));
+        rtt.sample(1, 16000);
+        assert_eq!((rtt.smoothed_ns(), rtt.variation_ns()), (9000, 5000));
+        assert_eq!(rtt.latest_ns(), 16000);
+    }
+
+    #[test]
+    fn the_least_is_forgotten_after_two_spans() {
+        let mut rtt = Rtt::new();
+        rtt.sample(0, 10);
+        rtt.sample(SPAN_NS, 30);
+        assert_eq!(rtt.min_ns(), 10);
+        rtt.sample(2 * SPAN_NS, 20);
+        assert_eq!(rtt.min_ns(), 20);
+        rtt.sample(9 * SPAN_NS, 50);
+        assert_eq!(rtt.min_ns(), 50);
+    }
+}

@@ -1,0 +1,539 @@
+//! The sending half: which frame leaves next, and what acknowledgements mean for those that have left.
+//!
+//! Sequences run `una <= next <= tail`: before `una` all is acknowledged, before `next` all has been transmitted, at
+//! `tail` is the frame under construction. Lost frames go out before new ones; both are bounded by the window (the
+//! controller's, the receiver's cap), new ones by the peer's credit as well.
+
+use etherslot_wire::frame;
+use etherslot_wire::record::{HEADER_BYTES, Kind};
+
+use crate::before;
+use crate::config::{Config, Mode};
+use crate::controller::{Acked, Controller, Limits, Lost};
+use crate::counters::Counters;
+use crate::flight::{Flight, Place, Transmission};
+use crate::pack::{Pack, Pieces};
+use crate::recovery::{Expired, Recovery};
+
+/// The most frames handed to the Port at a time.
+pub(crate) const BURST_FRAMES: usize = 64;
+/// What pacing lets out at once after a pause.
+const PACING_BURST_NS: u64 = 50_000;
+
+/// Why a frame is to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// For the first time.
+    New,
+    /// It was lost.
+    Lost,
+    /// To get an answer.
+    Probe,
+}
+
+/// A frame that is to leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    pub(crate) sequence: u32,
+    pub(crate) cause: Cause,
+    /// The window is full with it: the peer should not hold back its acknowledgement.
+    pub(crate) asks_ack: bool,
+    /// Bytes that its header takes, SACK block included.
+    pub(crate) header_bytes: usize,
+}
+
+/// Frames that are to leave together.
+#[derive(Debug)]
+pub(crate) struct Burst {
+    planned: [Planned; BURST_FRAMES],
+    len: usize,
+}
+
+impl Burst {
+    pub(crate) const fn new() -> Self {
+        let none =
+            Planned { sequence: 0, cause: Cause::New, asks_ack: false, header_bytes: frame::HEADER_BYTES };
+        Self { planned: [none; BURST_FRAMES], len: 0 }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub(crate) fn frames(&self) -> &[Planned] {
+        &self.planned[..self.len]
+    }
+
+    pub(crate) fn frames_mut(&mut self) -> &mut [Planned] {
+        &mut self.planned[..self.len]
+    }
+
+    fn push(&mut self, sequence: u32, cause: Cause) {
+        self.planned[self.len] =
+            Planned { sequence, cause, asks_ack: false, header_bytes: frame::HEADER_BYTES };
+        self.len += 1;
+    }
+}
+
+/// What an acknowledgement was good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It was taken, or is older than what is known.
+    Fine,
+    /// It acknowledges what was never sent, or gives credit it may not.
+    Invalid,
+}
+
+/// The sending half of a session.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) pack: Pack,
+    flight: Flight,
+    pub(crate) recovery: Recovery,
+    controller: Box<dyn Controller>,
+    mode: Mode,
+    slots: u32,
+    window_frames: u32,
+    backlog_frames: u32,
+    una: u32,
+    next: u32,
+    credit: u32,
+    peer_window_frames: u32,
+    receiver_cap_bytes: u64,
+    /// When pacing lets the next frame out.
+    pace_ns: u64,
+    is_probe_due: bool,
+    is_window_limited: bool,
+    /// Timestamp of the last echo that was taken for a sample.
+    echoed_ts_ns: Option<u32>,
+}
+
+impl Sender {
+    pub(crate) fn new(config: &Config, now_ns: u64) -> Self {
+        let slots = u32::from(config.window_frames).next_power_of_two().max(64);
+        let frame_bytes = config.max_frame_bytes as usize;
+        let limits =
+            Limits { frame_bytes: frame_bytes as u64, window_frames: u64::from(config.window_frames) };
+        let first = config.first_sequence;
+        Self {
+            pack: Pack::new(slots, frame_bytes, config.streams, first),
+            flight: Flight::new(slots),
+            recovery: Recovery::new(config, now_ns),
+            controller: (config.controller)(&limits),
+            mode: config.mode,
+            slots,
+            window_frames: u32::from(config.window_frames),
+            backlog_frames: u32::from(config.backlog_frames),
+            una: first,
+            next: first,
+            credit: first,
+            peer_window_frames: 0,
+            receiver_cap_bytes: u64::MAX,
+            pace_ns: now_ns,
+            is_probe_due: false,
+            is_window_limited: false,
+            echoed_ts_ns: None,
+        }
+    }
+
+    /// What was agreed with the peer. Nothing has been sent yet.
+    pub(crate) fn agree(&mut self, mode: Mode, frame_bytes: usize, peer_window_frames: u16) {
+        self.mode = mode;
+        self.recovery.set_mode(mode);
+        self.pack.limit_frame_bytes(frame_bytes);
+        self.controller.set_frame_bytes(frame_bytes as u64);
+        self.peer_window_frames = u32::from(peer_window_frames);
+        self.credit = self.una.wrapping_add(self.peer_window_frames);
+    }
+
+    /// The sequence of the next new Data frame.
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Frames not yet acknowledged, those not yet transmitted among them.
+    pub(crate) fn unacked_frames(&self) -> u32 {
+        self.pack.tail().wrapping_sub(self.una) + u32::from(self.pack.is_open())
+    }
+
+    /// Payload of the largest record that goes in unsplit; 0 if a record of any length might not go in.
+    pub(crate) fn room(&self) -> usize {
+        let tail = self.pack.tail();
+        let free = self.window_frames.saturating_sub(tail.wrapping_sub(self.una));
+        let unsent = if before(self.next, tail) { tail.wrapping_sub(self.next) } else { 0 };
+        if free > self.pack.slots_needed() && unsent < self.backlog_frames && self.pack.has_parts() {
+            self.pack.room()
+        } else {
+            0
+        }
+    }
+
+    /// Puts a record in; there has to be room.
+    pub(crate) fn push(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>) {
+        debug_assert!(self.room() >= HEADER_BYTES);
+        self.pack.push(kind, stream, pieces);
+        debug_assert!(self.pack.tail().wrapping_sub(self.una) <= self.slots);
+    }
+
+    /// Whether the next frame is there but the peer's credit does not reach it.
+    pub(crate) fn is_credit_blocked(&self) -> bool {
+        self.has_new() && !before(self.next, self.credit)
+    }
+
+    /// Whether nothing is on its way whose acknowledgement could bring news.
+    pub(crate) fn is_flight_empty(&self) -> bool {
+        self.flight.is_empty() && self.flight.first_lost().is_none()
+    }
+
+    fn has_new(&self) -> bool {
+        self.next != self.pack.tail() || self.pack.is_open()
+    }
+
+    /// The window in force, bytes.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.controller.window_bytes().min(self.receiver_cap_bytes)
+    }
+
+    fn wire_bytes(&self, sequence: u32) -> u32 {
+        frame::HEADER_BYTES as u32 + u32::from(self.pack.body_bytes(sequence))
+    }
+
+    /// When pacing lets out the frame after one of `bytes` that leaves now.
+    fn paced(&self, pace_ns: u64, now_ns: u64, bytes: u32) -> u64 {
+        match self.controller.pacing_rate() {
+            None => now_ns,
+            Some(rate) => {
+                let cost = u64::from(bytes) * 1_000_000_000 / rate.max(1);
+                pace_ns.max(now_ns.saturating_sub(PACING_BURST_NS)).saturating_add(cost)
+            }
+        }
+    }
+
+    /// Chooses what may leave now. Nothing changes until [`Sender::commit`].
+    pub(crate) fn plan(&mut self, now_ns: u64, burst: &mut Burst) {
+        let window = self.window_bytes();
+        let tail = self.pack.tail();
+        let end = if self.pack.is_open() { tail.wrapping_add(1) } else { tail };
+        let mut in_flight = self.flight.bytes();
+        let mut pace_ns = self.pace_ns;
+        let mut lost = self.flight.first_lost();
+        let mut next = self.next;
+        self.is_window_limited = false;
+        while burst.len < BURST_FRAMES {
+            let (sequence, cause) = match lost {
+                Some(transmission) => (transmission.sequence, Cause::Lost),
+                None if next != end && before(next, self.credit) => (next, Cause::New),
+                None => break,
+            };
+            let bytes = self.wire_bytes(sequence);
+            if in_flight > 0 && in_flight + u64::from(bytes) > window {
+                self.is_window_limited = true;
+                break;
+            }
+            if pace_ns > now_ns {
+                break;
+            }
+            burst.push(sequence, cause);
+            in_flight += u64::from(bytes);
+            pace_ns = self.paced(pace_ns, now_ns, bytes);
+            match lost {
+                Some(transmission) => lost = self.flight.lost_after(transmission),
+                None => next = next.wrapping_add(1),
+            }
+        }
+        if self.is_probe_due && burst.len == 0 {
+            self.plan_probe(end, burst);
+        }
+        if let Some(last) = burst.planned[..burst.len].last_mut() {
+            last.asks_ack = self.is_window_limited || self.is_probe_due;
+        }
+    }
+
+    /// A probe is new data if there is any, otherwise the newest frame again; in classic mode, whose receiver drops what
+    /// is not next, the oldest.
+    fn plan_probe(&self, end: u32, burst: &mut Burst) {
+        let again = match self.mode {
+            Mode::Selective => self.flight.newest(),
+            Mode::Classic => self.flight.oldest(),
+        };
+        if self.flight.first_lost().is_none() && self.next != end && before(self.next, self.credit) {
+            burst.push(self.next, Cause::New);
+        } else if let Some(again) = again {
+            burst.push(again.sequence, Cause::Probe);
+        }
+    }
+
+    /// When pacing lets out what it holds back, if anything.
+    pub(crate) fn pace_deadline_ns(&self, now_ns: u64) -> Option<u64> {
+        let waits = self.flight.first_lost().is_some() || (self.has_new() && before(self.next, self.credit));
+        (waits && self.pace_ns > now_ns && !self.is_window_limited).then_some(self.pace_ns)
+    }
+
+    /// A frame of the plan has left, with `tx_ns` in its header: no two frames have the same, so that an echo names one
+    /// transmission. Frames leave in the order of the plan.
+    pub(crate) fn commit(&mut self, now_ns: u64, tx_ns: u64, planned: &Planned, counters: &mut Counters) {
+        let was_empty = self.una == self.next;
+        let bytes = self.wire_bytes(planned.sequence);
+        match planned.cause {
+            Cause::New => {
+                debug_assert_eq!(planned.sequence, self.next);
+                if planned.sequence == self.pack.tail() {
+                    self.pack.close();
+                }
+                self.next = self.next.wrapping_add(1);
+                counters.data_frames_sent += 1;
+            }
+            Cause::Lost => counters.retransmissions += 1,
+            Cause::Probe => {
+                counters.retransmissions += 1;
+                counters.tail_probes += 1;
+            }
+        }
+        self.is_probe_due = false;
+        self.flight.sent(planned.sequence, bytes, tx_ns);
+        self.recovery.on_sent(now_ns, was_empty);
+        self.controller.on_sent(now_ns, u64::from(bytes), self.flight.bytes());
+        self.pace_ns = self.paced(self.pace_ns, now_ns, bytes);
+    }
+
+    /// Takes the acknowledging part of a frame.
+    pub(crate) fn on_ack(&mut self, now_ns: u64, header: &frame::Header, counters: &mut Counters) -> Verdict {
+        let Some(ack) = header.ack else { return Verdict::Fine };
+        if before(ack.next, self.una) {
+            return Verdict::Fine;
+        }
+        if before(self.next, ack.next) || ack.credit.wrapping_sub(ack.next) > self.peer_window_frames {
+            return Verdict::Invalid;
+        }
+        if before(self.credit, ack.credit) {
+            self.credit = ack.credit;
+        }
+        self.receiver_cap_bytes = match ack.receiver_cap_bytes {
+            u32::MAX => u64::MAX,
+            bytes => u64::from(bytes),
+        };
+        let echo = header.echo.and_then(|echo| self.echo(now_ns, echo));
+        let mut news = News::default();
+        let first_unacked = self.una;
+        while self.una != ack.next {
+            self.arrive(now_ns, self.una, echo.map(|echo| echo.tx_ns), &mut news, counters);
+            self.flight.release(self.una);
+            self.pack.release(self.una);
+            self.una = self.una.wrapping_add(1);
+        }
+        let mut verdict = Verdict::Fine;
+        if let Some(sack) = header.sack.filter(|_| self.mode == Mode::Selective) {
+            verdict = self.on_sack(now_ns, &sack, echo.map(|echo| echo.tx_ns), &mut news, counters);
+        }
+        if let Some(echo) = echo {
+            self.recovery.on_arrival(now_ns, echo.tx_ns);
+            if self.mode == Mode::Classic && self.una == first_unacked {
+                self.go_back(now_ns, echo.tx_ns, counters);
+            }
+        }
+        if news.bytes > 0 {
+            self.recovery.on_progress(now_ns);
+            if news.is_spurious {
+                self.recovery.on_spurious();
+                self.controller.on_spurious(now_ns);
+            }
+            self.controller.on_ack(&Acked {
+                now_ns,
+                bytes: news.bytes,
+                rtt_ns: echo.and_then(|echo| echo.rtt_ns),
+                tx_ns: echo.map(|echo| echo.tx_ns),
+                srtt_ns: self.recovery.rtt.smoothed_ns(),
+                min_rtt_ns: self.recovery.rtt.min_ns(),
+                in_flight_bytes: self.flight.bytes(),
+                window_limited: self.is_window_limited,
+            });
+        }
+        self.detect_lost(now_ns, counters);
+        verdict
+    }
+
+    /// What an echo says: when the transmission left, and the round-trip time if it is not an old one repeated.
+    fn echo(&mut self, now_ns: u64, echo: frame::Echo) -> Option<Echo> {
+        // Times of one burst are a few ns apart and may be ahead of the clock.
+        let ago_ns = (now_ns as u32).wrapping_sub(echo.ts_ns);
+        let ahead_ns = echo.ts_ns.wrapping_sub(now_ns as u32);
+        let (tx_ns, ago_ns) = if ahead_ns < 1 << 16 {
+            (now_ns + u64::from(ahead_ns), 0)
+        } else {
+            (now_ns.checked_sub(u64::from(ago_ns))?, ago_ns)
+        };
+        let rtt_ns = u64::from(ago_ns.checked_sub(echo.hold_ns)?);
+        let is_new = self.echoed_ts_ns.replace(echo.ts_ns) != Some(echo.ts_ns);
+        if is_new {
+            self.recovery.rtt.sample(now_ns, rtt_ns);
+        }
+        Some(Echo { tx_ns, rtt_ns: is_new.then_some(rtt_ns) })
+    }
+
+    /// Takes the round-trip time of the handshake.
+    pub(crate) fn hear_echo(&mut self, now_ns: u64, echo: frame::Echo) {
+        self.echo(now_ns, echo);
+    }
+
+    fn on_sack(
+        &mut self,
+        now_ns: u64,
+        sack: &frame::Sack,
+        echo_tx_ns: Option<u64>,
+        news: &mut News,
+        counters: &mut Counters,
+    ) -> Verdict {
+        let mut verdict = Verdict::Fine;
+        for (index, chunk) in sack.bitmap.chunks(8).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            let marked = u64::from_be_bytes(bytes).reverse_bits();
+            if marked == 0 {
+                continue;
+            }
+            let sequence = sack.base.wrapping_add(index as u32 * 64);
+            let sent = mask_up_to(self.next.wrapping_sub(sequence).cast_signed());
+            let known = mask_up_to(self.una.wrapping_sub(sequence).cast_signed());
+            if marked & !sent != 0 {
+                verdict = Verdict::Invalid;
+            }
+            let mut fresh = marked & sent & !known & !self.flight.arrived_word(sequence);
+            while fresh != 0 {
+                let arrived = sequence.wrapping_add(fresh.trailing_zeros());
+                self.arrive(now_ns, arrived, echo_tx_ns, news, counters);
+                fresh &= fresh - 1;
+            }
+        }
+        verdict
+    }
+
+    /// A frame has arrived at the peer, if that is news.
+    fn arrive(
+        &mut self,
+        now_ns: u64,
+        sequence: u32,
+        echo_tx_ns: Option<u64>,
+        news: &mut News,
+        counters: &mut Counters,
+    ) {
+        let Some(transmission) = self.flight.arrive(sequence) else { return };
+        news.bytes += u64::from(transmission.bytes);
+        // Eifel (RFC 3522): the peer answers something that left before the retransmission, so it was an earlier
+        // transmission of this frame that arrived. Without an echo, one that is too quick says the same.
+        let is_earlier = transmission.place == Place::Lost
+            || transmission.is_repeated
+                && (echo_tx_ns.is_some_and(|echo| echo < transmission.tx_ns)
+                    || now_ns < transmission.tx_ns + self.recovery.rtt.min_ns());
+        if !is_earlier {
+            self.recovery.on_arrival(now_ns, transmission.tx_ns);
+        } else if !transmission.is_probe {
+            news.is_spurious = true;
+            counters.spurious += 1;
+        }
+    }
+
+    fn detect_lost(&mut self, now_ns: u64, counters: &mut Counters) {
+        let mut newest_tx_ns = 0;
+        let mut bytes = 0;
+        while let Some(sequence) = self.recovery.lost(now_ns, &self.flight) {
+            let transmission = *self.flight.of(sequence);
+            self.lose(&transmission, &mut newest_tx_ns, &mut bytes, counters);
+        }
+        self.report_lost(now_ns, newest_tx_ns, bytes);
+    }
+
+    /// Classic mode: the peer has received something that left after the frame it waits for, so that one is lost and
+    /// all that follow have been dropped.
+    fn go_back(&mut self, now_ns: u64, echo_tx_ns: u64, counters: &mut Counters) {
+        if self.una == self.next {
+            return;
+        }
+        let first = *self.flight.of(self.una);
+        if first.place != Place::Flight || first.tx_ns >= echo_tx_ns {
+            return;
+        }
+        let (mut newest_tx_ns, mut bytes) = (0, 0);
+        self.lose_all(&mut newest_tx_ns, &mut bytes, counters);
+        self.report_lost(now_ns, newest_tx_ns, bytes);
+    }
+
+    fn lose_all(&mut self, newest_tx_ns: &mut u64, bytes: &mut u64, counters: &mut Counters) {
+        // In the order of the sequences: an in-order receiver takes them in no other.
+        let mut sequence = self.una;
+        while sequence != self.next {
+            let transmission = *self.flight.of(sequence);
+            if transmission.place == Place::Flight {
+                self.lose(&transmission, newest_tx_ns, bytes, counters);
+            }
+            sequence = sequence.wrapping_add(1);
+        }
+    }
+
+    fn lose(
+        &mut self,
+        transmission: &Transmission,
+        newest_tx_ns: &mut u64,
+        bytes: &mut u64,
+        counters: &mut Counters,
+    ) {
+        *newest_tx_ns = (*newest_tx_ns).max(transmission.tx_ns);
+        *bytes += u64::from(transmission.bytes);
+        counters.lost += 1;
+        self.flight.lose(transmission.sequence);
+    }
+
+    fn report_lost(&mut self, now_ns: u64, newest_tx_ns: u64, bytes: u64) {
+        if bytes > 0 {
+            self.controller.on_loss(&Lost {
+                now_ns,
+                bytes,
+                newest_tx_ns,
+                rtt_ns: self.recovery.rtt.latest_ns(),
+                min_rtt_ns: self.recovery.rtt.min_ns(),
+                in_flight_bytes: self.flight.bytes(),
+            });
+        }
+    }
+
+    /// Lets the timers run up to now.
+    pub(crate) fn handle_timeout(&mut self, now_ns: u64, counters: &mut Counters) {
+        self.detect_lost(now_ns, counters);
+        match self.recovery.expire(now_ns, &self.flight) {
+            Expired::Nothing => {}
+            Expired::Probe => self.is_probe_due = true,
+            Expired::Timeout => {
+                counters.rtos += 1;
+                self.lose_all(&mut 0, &mut 0, counters);
+                self.controller.on_rto(now_ns);
+            }
+        }
+    }
+
+    /// When [`Sender::handle_timeout`] is to be called.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.recovery.deadline_ns(&self.flight)
+    }
+}
+
+/// What an echo says.
+#[derive(Clone, Copy)]
+struct Echo {
+    tx_ns: u64,
+    rtt_ns: Option<u64>,
+}
+
+/// What one acknowledgement brought.
+#[derive(Default)]
+struct News {
+    bytes: u64,
+    is_spurious: bool,
+}
+
+/// A word whose bits below `count` are set.
+const fn mask_up_to(count: i32) -> u64 {
+    match count {
+        i32::MIN..=0 => 0,
+        1..=63 => (1 << count) - 1,
+        _ => u64::MAX,
+    }
+}

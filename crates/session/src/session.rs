@@ -1,0 +1,610 @@
+//! One session: its state, and what passes between its sending and its receiving half.
+
+use etherslot_wire::control::{CloseReason, Hello};
+use etherslot_wire::frame::{self, Ack, Header, SACK_BYTES, flag};
+use etherslot_wire::record::Kind;
+
+use crate::ack::Acknowledger;
+use crate::config::{Config, Mode};
+use crate::counters::Counters;
+use crate::handshake::Handshake;
+use crate::pack::Pieces;
+use crate::receive::{Arrival, Receiver};
+use crate::replay::Replay;
+use crate::send::{BURST_FRAMES, Burst, Cause, Sender, Verdict};
+
+/// Close frames sent, since none is acknowledged.
+const CLOSE_FRAMES: u32 = 3;
+/// Signs of life asked for in vain before silence is death: a node that was itself suspended first asks.
+const MIN_UNANSWERED: u32 = 3;
+/// Frames dropped as against the rules before the session is closed; a damaged frame or two are not the peer's fault.
+const MAX_VIOLATIONS: u32 = 64;
+/// A frame without records: header, SACK block and the longest other body.
+const CONTROL_FRAME_BYTES: usize = frame::HEADER_BYTES + SACK_BYTES + Hello::BYTES;
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The peer has not confirmed yet.
+    Connecting,
+    /// Records pass.
+    Up,
+    /// We close it; the peer is being told.
+    Closing,
+    /// Over. A dead session stays so.
+    Dead(DeadReason),
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeadReason {
+    /// Nothing was heard from the peer.
+    #[error("the peer is silent")]
+    Silent,
+    /// The peer is heard, but acknowledges nothing of what is sent, however often.
+    #[error("the peer acknowledges nothing")]
+    Stalled,
+    /// The peer closed it.
+    #[error("closed by the peer: {0:?}")]
+    PeerClosed(CloseReason),
+    /// We closed it; [`CloseReason::Protocol`] is what the peer did.
+    #[error("closed: {0:?}")]
+    Closed(CloseReason),
+}
+
+/// A record does not go in: there is no room, the session is not up, or, counted in
+/// [`Counters::records_refused`], it never can (no such stream, too long).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the session takes no record now")]
+pub struct Full;
+
+/// Takes the records that arrive.
+pub trait Deliver {
+    /// A whole record, the next of its stream.
+    fn record(&mut self, kind: Kind, stream: u16, payload: &[u8]);
+}
+
+/// What a confirmed half-open session becomes.
+pub(crate) struct Accepted {
+    pub(crate) epoch: u32,
+    pub(crate) peer_epoch: u32,
+    pub(crate) peer: Hello,
+    pub(crate) peer_first_sequence: u32,
+    pub(crate) packet_number: u64,
+}
+
+/// A close under way.
+#[derive(Debug)]
+struct Closing {
+    reason: CloseReason,
+    frames_left: u32,
+    interval_ns: u64,
+    next_ns: u64,
+    until_ns: u64,
+}
+
+/// A reliable ordered session with one peer.
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    state: State,
+    epoch: u32,
+    peer_epoch: u32,
+    peer: Option<Hello>,
+    mode: Mode,
+    frame_bytes: u16,
+    handshake: Handshake,
+    closing: Option<Closing>,
+    sender: Sender,
+    receiver: Receiver,
+    acknowledger: Acknowledger,
+    replay: Replay,
+    next_packet_number: u64,
+    /// Timestamps of transmissions are unique: the next is later than this.
+    last_tx_ns: u64,
+    /// The latest time we were told.
+    now_ns: u64,
+    last_heard_ns: u64,
+    last_asked_ns: u64,
+    unanswered: u32,
+    is_sign_due: bool,
+    violations: u32,
+    burst: Burst,
+    control: [u8; CONTROL_FRAME_BYTES],
+    counters: Counters,
+}
+
+impl Session {
+    /// Begins a session from the active side. `epoch` is a random number, not 0.
+    pub fn connect(config: &Config, epoch: u32, now_ns: u64) -> Self {
+        let config = config.clamped();
+        Self {
+            state: State::Connecting,
+            epoch,
+            peer_epoch: 0,
+            peer: None,
+            mode: config.mode,
+            frame_bytes: config.max_frame_bytes,
+            handshake: Handshake::new(&config, now_ns),
+            closing: None,
+            sender: Sender::new(&config, now_ns),
+            receiver: Receiver::new(&config),
+            acknowledger: Acknowledger::new(&config),
+            replay: Replay::new(),
+            next_packet_number: 0,
+            last_tx_ns: 0,
+            now_ns,
+            last_heard_ns: now_ns,
+            last_asked_ns: now_ns,
+            unanswered: 0,
+            is_sign_due: false,
+            violations: 0,
+            burst: Burst::new(),
+            control: [0; CONTROL_FRAME_BYTES],
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Begins a session from the passive side, with the Hello that confirms it.
+    pub(crate) fn accept(config: &Config, now_ns: u64, confirm: &Header, accepted: &Accepted) -> Self {
+        let mut session = Self::connect(config, accepted.epoch, now_ns);
+        session.next_packet_number = accepted.packet_number;
+        session.agree(accepted.peer_epoch, &accepted.peer, accepted.peer_first_sequence);
+        session.state = State::Up;
+        session.replay.is_new(confirm.packet_number);
+        session.hear_handshake(now_ns, confirm);
+        // The peer repeats its confirmation until it hears from this session.
+        session.acknowledger.at_once();
+        session
+    }
+
+    fn agree(&mut self, peer_epoch: u32, peer: &Hello, peer_first_sequence: u32) {
+        self.peer_epoch = peer_epoch;
+        self.peer = Some(*peer);
+        self.mode = self.config.agreed_mode(peer);
+        self.frame_bytes = self.config.max_frame_bytes.min(peer.max_frame_bytes);
+        self.sender.agree(self.mode, self.frame_bytes as usize, peer.receive_window_frames);
+        self.receiver.agree(self.mode, peer_first_sequence);
+    }
+
+    fn hear_handshake(&mut self, now_ns: u64, header: &Header) {
+        self.acknowledger.note_echo(now_ns, header.tx_ts_ns);
+        if let Some(echo) = header.echo {
+            self.sender.hear_echo(now_ns, echo);
+        }
+    }
+
+    /// Our epoch: the `dst_epoch` of frames for this session.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Where the session is in its life.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// What the peer said about itself, once it has.
+    pub fn peer(&self) -> Option<Hello> {
+        self.peer
+    }
+
+    /// The mode in force.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The largest frame in use, once the session is up.
+    pub fn frame_bytes(&self) -> usize {
+        self.frame_bytes as usize
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Data frames not acknowledged yet, the one under construction among them.
+    pub fn unacked_frames(&self) -> usize {
+        self.sender.unacked_frames() as usize
+    }
+
+    /// Whether all that was sent has been acknowledged, and all that was received too.
+    pub fn is_idle(&self) -> bool {
+        self.sender.unacked_frames() == 0 && !self.acknowledger.is_owed()
+    }
+
+    /// Asks the peer to have no more than this on its way to us; `u32::MAX` is no bound.
+    pub fn set_receiver_cap_bytes(&mut self, bytes: u32) {
+        self.receiver.set_cap_bytes(bytes);
+    }
+
+    /// Payload bytes of the largest record that can be sent now without being split, 0 if none can be sent. If it is not
+    /// 0 a record of any length can be sent, in parts if need be.
+    pub fn room(&self) -> usize {
+        if self.state == State::Up { self.sender.room() } else { 0 }
+    }
+
+    /// Sends a record: `head`, `lead_zeros` zeros, `data`, and zeros up to `total_len`. It is copied once, into the
+    /// frame it leaves in.
+    pub fn send(
+        &mut self,
+        kind: Kind,
+        stream: u16,
+        head: &[u8],
+        lead_zeros: usize,
+        data: &[u8],
+        total_len: usize,
+    ) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        let pieces = Pieces { head, lead_zeros, data, total_len };
+        if !pieces.fits() || !self.sender.pack.has_stream(stream) {
+            self.counters.records_refused += 1;
+            return Err(Full);
+        }
+        self.sender.push(kind, stream, &pieces);
+        self.counters.records_sent += 1;
+        self.counters.record_bytes_sent += total_len as u64;
+        Ok(())
+    }
+
+    /// Takes a frame. [`Session::transmit`] is to be called after a burst of them.
+    pub fn handle_frame(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.counters.frames_received += 1;
+        self.counters.bytes_received += (header.len() + body.len()) as u64;
+        let is_answer = self.state == State::Connecting && self.peer_epoch == 0;
+        if matches!(self.state, State::Dead(_) | State::Closing) {
+            self.counters.dropped_state += 1;
+        } else if header.dst_epoch != self.epoch || !is_answer && header.src_epoch != self.peer_epoch {
+            self.counters.dropped_epoch += 1;
+        } else if is_answer {
+            self.handle_answer(now_ns, header, body);
+        } else if !self.replay.is_new(header.packet_number) {
+            self.counters.dropped_replay += 1;
+        } else {
+            self.handle_peer(now_ns, header, body, deliver);
+        }
+    }
+
+    /// A frame while we have greeted and know no peer.
+    fn handle_answer(&mut self, now_ns: u64, header: &Header, body: &[u8]) {
+        let hello = Hello::parse(body).filter(Config::suits);
+        match hello.filter(|_| header.kind == frame::Kind::HelloAck && header.src_epoch != 0) {
+            Some(hello) => {
+                self.agree(header.src_epoch, &hello, header.sequence);
+                self.replay = Replay::new();
+                self.replay.is_new(header.packet_number);
+                self.handshake.on_answer(now_ns, header.src_epoch);
+                self.last_heard_ns = now_ns;
+                self.hear_handshake(now_ns, header);
+            }
+            None => self.counters.dropped_state += 1,
+        }
+    }
+
+    /// A new frame of the peer's session.
+    fn handle_peer(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
+        self.last_heard_ns = now_ns;
+        self.unanswered = 0;
+        if self.state == State::Connecting {
+            if header.kind != frame::Kind::Close && header.ack.is_none() {
+                self.counters.dropped_state += 1;
+                return;
+            }
+            self.state = State::Up;
+        }
+        if self.sender.on_ack(now_ns, header, &mut self.counters) == Verdict::Invalid {
+            self.counters.dropped_ack += 1;
+            self.note_violation();
+        }
+        match header.kind {
+            frame::Kind::Data => self.handle_data(now_ns, header, body, deliver),
+            frame::Kind::Ack => {
+                self.counters.acks_received += 1;
+                if header.flags & flag::ACK_NOW != 0 {
+                    self.acknowledger.note_echo(now_ns, header.tx_ts_ns);
+                    self.acknowledger.at_once();
+                }
+            }
+            // The peer has not heard from us yet.
+            frame::Kind::Hello => self.acknowledger.at_once(),
+            frame::Kind::HelloAck => self.counters.dropped_state += 1,
+            frame::Kind::Close => {
+                let reason = CloseReason::parse(body).unwrap_or(CloseReason::Protocol);
+                self.state = State::Dead(DeadReason::PeerClosed(reason));
+            }
+        }
+        self.update_gauges();
+    }
+
+    fn handle_data(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
+        match self.receiver.take(header.sequence, body, deliver, &mut self.counters) {
+            Arrival::InOrder if header.flags & flag::ACK_NOW == 0 => self.acknowledger.on_data(now_ns),
+            Arrival::InOrder | Arrival::Disordered => self.acknowledger.at_once(),
+            Arrival::Duplicate => {
+                self.counters.duplicates += 1;
+                self.acknowledger.at_once();
+            }
+            Arrival::BeyondCredit => {
+                self.counters.dropped_sequence += 1;
+                self.note_violation();
+                return;
+            }
+            Arrival::Malformed => {
+                self.counters.dropped_malformed += 1;
+                self.note_violation();
+                return;
+            }
+            Arrival::Violation => {
+                self.counters.dropped_malformed += 1;
+                self.close(CloseReason::Protocol);
+                return;
+            }
+        }
+        self.acknowledger.note_echo(now_ns, header.tx_ts_ns);
+    }
+
+    fn note_violation(&mut self) {
+        self.violations += 1;
+        if self.violations >= MAX_VIOLATIONS {
+            self.close(CloseReason::Protocol);
+        }
+    }
+
+    fn update_gauges(&mut self) {
+        self.counters.srtt_ns = self.sender.recovery.rtt.smoothed_ns();
+        self.counters.rtt_min_ns = self.sender.recovery.rtt.min_ns();
+        self.counters.window_bytes = self.sender.window_bytes();
+    }
+
+    /// Ends the session. The peer is told by a few Close frames; nothing else is sent or taken any more.
+    pub fn close(&mut self, reason: CloseReason) {
+        match self.state {
+            State::Connecting if self.peer_epoch == 0 => self.state = State::Dead(DeadReason::Closed(reason)),
+            State::Connecting | State::Up => {
+                self.state = State::Closing;
+                let interval_ns = (2 * self.sender.recovery.rtt.smoothed_ns()).clamp(1_000_000, 20_000_000);
+                self.closing = Some(Closing {
+                    reason,
+                    frames_left: CLOSE_FRAMES,
+                    interval_ns,
+                    next_ns: self.now_ns,
+                    until_ns: self.now_ns + 2 * u64::from(CLOSE_FRAMES) * interval_ns,
+                });
+            }
+            State::Closing | State::Dead(_) => {}
+        }
+    }
+
+    /// Hands the frames that may leave now to `send`, in bursts of at most 64; `send` says how many, from the front, it
+    /// has taken. The rest stays first in line. Whether any was taken.
+    pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
+        self.now_ns = self.now_ns.max(now_ns);
+        match self.state {
+            State::Connecting => self.transmit_hello(now_ns, send),
+            State::Up => self.transmit_data(now_ns, send) | self.transmit_ack(now_ns, send),
+            State::Closing => self.transmit_close(now_ns, send),
+            State::Dead(_) => false,
+        }
+    }
+
+    fn header(&mut self, now_ns: u64, kind: frame::Kind) -> Header {
+        let ack = Ack {
+            next: self.receiver.next(),
+            credit: self.receiver.credit(),
+            receiver_cap_bytes: self.receiver.cap_bytes(),
+        };
+        Header {
+            kind,
+            flags: 0,
+            body_len: 0,
+            dst_epoch: self.peer_epoch,
+            src_epoch: self.epoch,
+            sequence: self.sender.next(),
+            packet_number: self.next_packet_number,
+            tx_ts_ns: now_ns.max(self.last_tx_ns + 1) as u32,
+            ack: (self.peer_epoch != 0).then_some(ack),
+            echo: self.acknowledger.echo(now_ns),
+            sack: if self.state == State::Up { self.receiver.sack() } else { None },
+        }
+    }
+
+    fn transmit_data(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
+        let mut any = false;
+        loop {
+            self.burst.clear();
+            self.sender.plan(now_ns, &mut self.burst);
+            if self.burst.frames().is_empty() {
+                return any;
+            }
+            let mut header = self.header(now_ns, frame::Kind::Data);
+            let first_tx_ns = now_ns.max(self.last_tx_ns + 1);
+            for (index, planned) in self.burst.frames_mut().iter_mut().enumerate() {
+                header.flags = if planned.asks_ack { flag::ACK_NOW } else { 0 }
+                    | if planned.cause == Cause::New { 0 } else { flag::RETRANSMISSION };
+                header.sequence = planned.sequence;
+                header.packet_number = self.next_packet_number + index as u64;
+                header.tx_ts_ns = (first_tx_ns + index as u64) as u32;
+                header.body_len = self.sender.pack.body_bytes(planned.sequence);
+                planned.header_bytes = header.len();
+                self.sender.pack.emit(planned.sequence, &header);
+                // One SACK block a burst is enough.
+                header.sack = None;
+            }
+            let mut frames: [&[u8]; BURST_FRAMES] = [&[]; BURST_FRAMES];
+            let planned = self.burst.frames();
+            for (frame, planned) in frames.iter_mut().zip(planned) {
+                *frame = self.sender.pack.frame(planned.sequence, planned.header_bytes);
+            }
+            let taken = send(&frames[..planned.len()]).min(planned.len());
+            for (index, planned) in planned[..taken].iter().enumerate() {
+                let bytes =
+                    planned.header_bytes as u64 + u64::from(self.sender.pack.body_bytes(planned.sequence));
+                self.counters.frames_sent += 1;
+                self.counters.bytes_sent += bytes;
+                let tx_ns = first_tx_ns + index as u64;
+                self.sender.commit(now_ns, tx_ns, planned, &mut self.counters);
+            }
+            if taken > 0 {
+                self.next_packet_number += taken as u64;
+                self.last_tx_ns = first_tx_ns + taken as u64 - 1;
+                self.acknowledger.on_sent();
+                any = true;
+            }
+            if taken < planned.len() {
+                return any;
+            }
+        }
+    }
+
+    fn transmit_ack(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
+        if !self.is_sign_due && !self.acknowledger.is_due(now_ns) {
+            return false;
+        }
+        let mut header = self.header(now_ns, frame::Kind::Ack);
+        if self.is_sign_due {
+            header.flags = flag::ACK_NOW;
+        }
+        if !self.transmit_control(now_ns, &mut header, |_| Some(0), send) {
+            return false;
+        }
+        self.counters.acks_sent += 1;
+        self.counters.heartbeats_sent += u64::from(self.is_sign_due);
+        self.is_sign_due = false;
+        self.acknowledger.on_sent();
+        true
+    }
+
+    fn transmit_hello(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
+        if !self.handshake.is_due(now_ns) {
+            return false;
+        }
+        let hello = self.config.hello();
+        let mut header = self.header(now_ns, frame::Kind::Hello);
+        let taken = self.transmit_control(now_ns, &mut header, |body| hello.emit(body), send);
+        if taken {
+            self.handshake.on_sent(now_ns);
+            // The peer may have forgotten us; then any answer will do again.
+            self.peer_epoch = self.handshake.peer_epoch();
+        }
+        taken
+    }
+
+    fn transmit_close(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
+        let Some(closing) = self.closing.as_ref().filter(|closing| now_ns >= closing.next_ns) else {
+            return false;
+        };
+        let reason = closing.reason;
+        let mut header = self.header(now_ns, frame::Kind::Close);
+        let emit = |body: &mut [u8]| {
+            *body.first_mut()? = reason as u8;
+            Some(1)
+        };
+        let taken = self.transmit_control(now_ns, &mut header, emit, send);
+        if let Some(closing) = self.closing.as_mut().filter(|_| taken) {
+            closing.frames_left -= 1;
+            closing.next_ns = now_ns + closing.interval_ns;
+            if closing.frames_left == 0 {
+                self.state = State::Dead(DeadReason::Closed(reason));
+            }
+        }
+        taken
+    }
+
+    /// Hands over a frame that takes no sequence.
+    fn transmit_control(
+        &mut self,
+        now_ns: u64,
+        header: &mut Header,
+        body: impl FnOnce(&mut [u8]) -> Option<usize>,
+        send: &mut dyn FnMut(&[&[u8]]) -> usize,
+    ) -> bool {
+        let at = header.len();
+        let Some(bytes) = self.control.get_mut(at..).and_then(body) else { return false };
+        header.body_len = bytes as u16;
+        let Some(frame) = header.emit(&mut self.control).and_then(|_| self.control.get(..at + bytes)) else {
+            return false;
+        };
+        if send(&[frame]) == 0 {
+            return false;
+        }
+        self.counters.frames_sent += 1;
+        self.counters.bytes_sent += (at + bytes) as u64;
+        self.next_packet_number += 1;
+        self.last_tx_ns = now_ns.max(self.last_tx_ns + 1);
+        true
+    }
+
+    /// When [`Session::handle_timeout`] is to be called; it may have passed. Anything the session is asked to do can
+    /// change it. A dead session has none.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        match self.state {
+            State::Dead(_) => None,
+            State::Closing => self.closing.as_ref().map(|closing| closing.next_ns.min(closing.until_ns)),
+            State::Connecting => {
+                Some(self.handshake.deadline_ns().min(self.last_heard_ns + self.config.dead_after_ns))
+            }
+            State::Up => {
+                let never = u64::MAX;
+                let sender = self.sender.deadline_ns().unwrap_or(never);
+                let pace = self.sender.pace_deadline_ns(self.now_ns).unwrap_or(never);
+                let ack = self.acknowledger.deadline_ns().unwrap_or(never);
+                let silence = if self.unanswered >= MIN_UNANSWERED {
+                    self.last_heard_ns + self.config.dead_after_ns
+                } else {
+                    never
+                };
+                Some(sender.min(pace).min(ack).min(silence).min(self.sign_deadline_ns()))
+            }
+        }
+    }
+
+    /// When the peer is to be asked for a sign of life: seldom, unless we wait for credit, whose acknowledgement may
+    /// have been lost.
+    fn sign_deadline_ns(&self) -> u64 {
+        let waits = self.sender.is_credit_blocked() && self.sender.is_flight_empty();
+        let interval_ns = if waits {
+            self.sender.recovery.timeout_ns().min(self.config.heartbeat_ns)
+        } else {
+            self.config.heartbeat_ns
+        };
+        self.last_heard_ns.max(self.last_asked_ns) + interval_ns
+    }
+
+    /// Lets the timers run up to now. [`Session::transmit`] is to be called after it.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        let is_silent = now_ns.saturating_sub(self.last_heard_ns) >= self.config.dead_after_ns;
+        match self.state {
+            State::Dead(_) => {}
+            State::Closing => {
+                if let Some(closing) = self.closing.as_ref().filter(|closing| now_ns >= closing.until_ns) {
+                    self.state = State::Dead(DeadReason::Closed(closing.reason));
+                }
+            }
+            State::Connecting => {
+                if is_silent {
+                    self.state = State::Dead(DeadReason::Silent);
+                }
+            }
+            State::Up => {
+                if now_ns >= self.sign_deadline_ns() {
+                    self.is_sign_due = true;
+                    self.last_asked_ns = now_ns;
+                    self.unanswered = self.unanswered.saturating_add(1);
+                }
+                self.sender.handle_timeout(now_ns, &mut self.counters);
+                if is_silent && self.unanswered >= MIN_UNANSWERED {
+                    self.state = State::Dead(DeadReason::Silent);
+                } else if self.sender.recovery.is_exhausted(now_ns, self.config.dead_after_ns) {
+                    self.state = State::Dead(DeadReason::Stalled);
+                }
+                self.update_gauges();
+            }
+        }
+    }
+}
