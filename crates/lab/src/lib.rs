@@ -1,1 +1,45 @@
-//! Etherslot: lab.
+//! The test lab: everything around Etherslot that an end-to-end run needs, made from stock parts.
+//!
+//! - [`Cache`] holds what is fetched once: QEMU, an unmodified Debian kernel, an initramfs with fio and nvme-cli.
+//! - [`Run`] is one experiment: its directory, and the names of whatever it makes on the machine.
+//! - [`Net`] is its Ethernet: a host and a box joined by a bridge; [`Capture`] watches it.
+//! - [`Daemon`] is an `etherslot` process in one of the two namespaces.
+//! - [`Guest`] is a virtual machine; [`Qmp`] talks to its QEMU, [`fio`] loads its disks.
+//!
+//! Whatever a value made is gone when it is dropped. A child process dies with the lab even when the lab is killed,
+//! and what a killed lab leaves behind (namespaces, files) the next [`Run`] removes.
+//!
+//! Root is needed, on Linux on x86-64 with Debian's package tools. The lab depends on no other crate of the
+//! workspace: it starts the built binary as an operator would.
+
+mod accel;
+mod agent;
+mod cache;
+mod capture;
+mod cpio;
+mod daemon;
+mod error;
+mod guest;
+mod initramfs;
+mod kernel;
+mod net;
+mod packages;
+mod pcap;
+mod process;
+mod qemu;
+mod qmp;
+mod run;
+
+pub use accel::Accel;
+pub use agent::{Job, Output};
+pub use cache::{Cache, KERNELS, KernelSource};
+pub use capture::{Capture, Captured, Keep};
+pub use daemon::{Daemon, Role, etherslot_binary};
+pub use error::{Error, Result};
+pub use guest::{Console, Guest, GuestDevice, GuestFile, GuestOptions, Level};
+pub use net::{BOX_MAC, HOST_MAC, INTERFACE, Net, NetOptions, Side, Traffic};
+pub use pcap::{ETHERTYPE, Tally, tally};
+pub use process::Process;
+pub use qemu::Qemu;
+pub use qmp::{Event, Qmp};
+pub use run::Run;

@@ -1,0 +1,203 @@
+//! The Ethernet of a run: two namespaces, each with one interface, joined by a bridge in a third.
+//!
+//! Nothing speaks there by itself: no addresses, no IPv6, no spanning tree, no multicast snooping. What a capture shows
+//! is what the daemons sent.
+
+use std::process::Command;
+
+use crate::error::{Error, Result};
+use crate::process::{self, tool};
+use crate::run::Run;
+
+/// MAC address of the host's interface.
+pub const HOST_MAC: &str = "02:00:00:00:00:01";
+/// MAC address of the box's interface.
+pub const BOX_MAC: &str = "02:00:00:00:00:02";
+/// Name of the interface in either namespace.
+pub const INTERFACE: &str = "eth0";
+pub(crate) const BRIDGE: &str = "bridge0";
+
+/// An end of the Ethernet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The host node's.
+    Host,
+    /// The I/O box's.
+    Box,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Box => "box",
+        }
+    }
+
+    fn mac(self) -> &'static str {
+        match self {
+            Self::Host => HOST_MAC,
+            Self::Box => BOX_MAC,
+        }
+    }
+}
+
+/// How the Ethernet is made.
+#[derive(Clone, Copy, Debug)]
+pub struct NetOptions {
+    /// MTU of every interface, bytes.
+    pub mtu: u32,
+}
+
+impl Default for NetOptions {
+    fn default() -> Self {
+        Self { mtu: 9000 }
+    }
+}
+
+/// Frames and bytes that entered the bridge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frames from the host.
+    pub host_frames: u64,
+    /// Bytes from the host.
+    pub host_bytes: u64,
+    /// Frames from the box.
+    pub box_frames: u64,
+    /// Bytes from the box.
+    pub box_bytes: u64,
+}
+
+/// Two namespaces and the bridge between them.
+#[derive(Debug)]
+pub struct Net {
+    run: Run,
+}
+
+impl Net {
+    /// Makes namespaces, bridge and cables.
+    pub fn new(run: &Run, options: NetOptions) -> Result<Self> {
+        let net = Self { run: run.clone() };
+        let middle = net.bridge_namespace();
+        make_namespace(&middle)?;
+        let make_bridge = ["-n", &middle, "link", "add", BRIDGE, "type", "bridge"];
+        let quiet = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"];
+        process::output(Command::new("ip").args(make_bridge).args(quiet))?;
+        let mtu = options.mtu.to_string();
+        for side in [Side::Host, Side::Box] {
+            let namespace = net.namespace(side);
+            make_namespace(&namespace)?;
+            let interface = ["-n", &namespace, "link", "add", INTERFACE, "address", side.mac(), "mtu", &mtu];
+            let other_end = ["type", "veth", "peer", "name", side.name(), "mtu", &mtu, "netns", &middle];
+            process::output(Command::new("ip").args(interface).args(other_end))?;
+            tool("ip", ["-n", &middle, "link", "set", side.name(), "master", BRIDGE, "up"])?;
+            tool("ip", ["-n", &namespace, "link", "set", INTERFACE, "up"])?;
+        }
+        tool("ip", ["-n", &middle, "link", "set", BRIDGE, "mtu", &mtu, "up"])?;
+        Ok(net)
+    }
+
+    /// The namespace of a side, as `ip netns` names it.
+    pub fn namespace(&self, side: Side) -> String {
+        self.run.namespace(side.name())
+    }
+
+    pub(crate) fn bridge_namespace(&self) -> String {
+        self.run.namespace("net")
+    }
+
+    /// Pulls a side's cable out of the bridge, or puts it back. The interface itself stays up: a switch far away
+    /// failed.
+    pub fn connect(&self, side: Side, connected: bool) -> Result<()> {
+        let middle = self.bridge_namespace();
+        if connected {
+            tool("ip", ["-n", &middle, "link", "set", side.name(), "master", BRIDGE]).map(drop)
+        } else {
+            tool("ip", ["-n", &middle, "link", "set", side.name(), "nomaster"]).map(drop)
+        }
+    }
+
+    /// Takes a side's interface down, or up again: its own cable is out.
+    pub fn set_link(&self, side: Side, up: bool) -> Result<()> {
+        let state = if up { "up" } else { "down" };
+        tool("ip", ["-n", &self.bridge_namespace(), "link", "set", side.name(), state]).map(drop)
+    }
+
+    /// Limits what the bridge sends towards `side`, as a slower link would; `None` lifts it.
+    pub fn limit_rate(&self, side: Side, bits_per_second: Option<u64>) -> Result<()> {
+        let middle = self.bridge_namespace();
+        let root = ["-n", &middle, "qdisc", "replace", "dev", side.name(), "root"];
+        let mut command = Command::new("tc");
+        command.args(root);
+        match bits_per_second {
+            None => command.args(["handle", "1:", "noqueue"]),
+            Some(rate) => {
+                // A burst of a millisecond, and never less than a few frames; 50 ms of queue.
+                let burst = (rate / 8 / 1000).max(64 << 10).to_string();
+                command.args(["handle", "1:", "tbf", "rate", &format!("{rate}bit"), "burst", &burst]);
+                command.args(["latency", "50ms"])
+            }
+        };
+        process::output(&mut command).map(drop)
+    }
+
+    /// What entered the bridge so far.
+    pub fn traffic(&self) -> Result<Traffic> {
+        let text = tool("ip", ["-n", &self.bridge_namespace(), "-json", "-statistics", "link", "show"])?;
+        parse_traffic(&text).ok_or_else(|| Error::unexpected("read the interfaces' counters", text))
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for namespace in [self.namespace(Side::Host), self.namespace(Side::Box), self.bridge_namespace()] {
+            let _ = tool("ip", ["netns", "delete", &namespace]);
+        }
+    }
+}
+
+fn make_namespace(name: &str) -> Result<()> {
+    tool("ip", ["netns", "add", name])?;
+    // Before the first interface appears, or it would announce itself. Without IPv6 in the kernel there is no such key.
+    tool(
+        "nsenter",
+        [
+            &format!("--net=/run/netns/{name}"),
+            "--",
+            "sysctl",
+            "--quiet",
+            "--ignore",
+            "--write",
+            "net.ipv6.conf.all.disable_ipv6=1",
+            "net.ipv6.conf.default.disable_ipv6=1",
+        ],
+    )
+    .map(drop)
+}
+
+fn parse_traffic(json: &str) -> Option<Traffic> {
+    let links: serde_json::Value = serde_json::from_str(json).ok()?;
+    let of = |side: Side| {
+        let link = links.as_array()?.iter().find(|link| link["ifname"] == side.name())?;
+        let received = &link["stats64"]["rx"];
+        Some((received["packets"].as_u64()?, received["bytes"].as_u64()?))
+    };
+    let (host_frames, host_bytes) = of(Side::Host)?;
+    let (box_frames, box_bytes) = of(Side::Box)?;
+    Some(Traffic { host_frames, host_bytes, box_frames, box_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Traffic, parse_traffic};
+
+    #[test]
+    fn counters_are_read_per_side() {
+        let json = r#"[{"ifname":"lo"},
+            {"ifname":"host","stats64":{"rx":{"bytes":10,"packets":1},"tx":{"bytes":7,"packets":7}}},
+            {"ifname":"box","stats64":{"rx":{"bytes":30,"packets":3},"tx":{"bytes":7,"packets":7}}}]"#;
+        let expected = Traffic { host_frames: 1, host_bytes: 10, box_frames: 3, box_bytes: 30 };
+        assert_eq!(parse_traffic(json), Some(expected));
+        assert_eq!(parse_traffic("[]"), None);
+    }
+}
