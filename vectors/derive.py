@@ -556,6 +556,18 @@ def control():
     return rows
 
 
+def crc32c(data):
+    """CRC-32C as in RFC 3720, B.4, bit by bit."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+assert crc32c(b"123456789") == 0xE3069283
+
 # --- Frames: docs/wire.md, "The session header" ------------------------------------------------------------------
 
 FRAME_KIND = {"hello": 1, "hello_ack": 2, "data": 3, "ack": 4, "close": 5}
@@ -596,8 +608,9 @@ def frames():
     write = record("tlp", 1, 0, memory("MWr", (3, 0, 0), 0, 0x1_0000_6000, 2, 0xF, 0xF, pattern(8))[0])[0]
     top = 0xFFFFFFFF
 
-    def good(name, made, canonical=True):
-        rows.append({"name": name, "bytes": made[0].hex(), "fields": made[1], "canonical": canonical})
+    def good(name, made, behind=b"", canonical=True):
+        whole = made[0] + pack((32, crc32c(made[0]))) + behind
+        rows.append({"name": name, "bytes": whole.hex(), "fields": made[1], "canonical": canonical and not behind})
 
     def bad(name, error, made):
         rows.append({"name": name, "bytes": (made[0] if isinstance(made, tuple) else made).hex(), "error": error})
@@ -624,10 +637,8 @@ def frames():
     good("SACK of nothing", frame("ack", b, a, 0, 12, 80, ack=(100, 356, top), sack=(101, set())))
     good("SACK across the wrap of the sequence", frame("ack", b, a, 0, 12, 80, ack=(0xFFFFFFF0, 0xF0, top), sack=(0xFFFFFFF1, {0, 14, 15, 16})))
     good("Ack with a receiver cap", frame("ack", b, a, 0, 12, 80, ack=(100, 356, 65536)))
-    made, fields = frame("ack", b, a, 0, 13, 81, ack=(100, 356, top))
-    good("bytes behind the body are ignored", (made + bytes(12), fields), canonical=False)
-    made, fields = frame("data", b, a, 9, 14, 82, body=write)
-    good("room for an AEAD tag behind the body is ignored", (made + b"\xaa" * 16, fields), canonical=False)
+    good("padding behind the check is ignored", frame("ack", b, a, 0, 13, 81, ack=(100, 356, top)), behind=bytes(12))
+    good("anything behind the check is ignored", frame("data", b, a, 9, 14, 82, body=write), behind=b"\xaa" * 12)
     good("fields whose flag is not set are ignored", frame("data", b, a, 9, 15, 83, body=write, unused=0x5A5A5A5A), canonical=False)
 
     whole = frame("data", b, a, 7, 9, 77, ack=(5, 261, top), sack=(6, {1}), body=write)[0]
@@ -638,7 +649,16 @@ def frames():
     bad("body missing", "truncated", whole[:80])
     bad("body without its last byte", "truncated", whole[:-1])
     bad("body length beyond the frame", "truncated", frame("data", b, a, 7, 9, 77, body=write, body_len=len(write) + 1))
+    check = pack((32, crc32c(whole)))
+    bad("check missing", "truncated", whole)
+    bad("check without its last byte", "truncated", whole + check[:3])
     bad("body length 65535", "truncated", frame("ack", b, a, 7, 9, 77, body_len=0xFFFF))
+    bad("check with its last bit turned", "check", whole + check[:3] + bytes([check[3] ^ 1]))
+    bad("check in the wrong byte order", "check", whole + check[::-1])
+    bad("check of zeros", "check", whole + bytes(4))
+    # Of bytes 1 and 3 (flags, body length) bits whose change leaves a frame that could be one.
+    for at, bit in ((1, 0x08), (3, 0x20), (5, 0x01), (23, 0x80), (30, 0x01), (50, 0x10), (79, 0x01), (88, 0x40), (len(whole) - 1, 0x01)):
+        bad(f"byte {at} damaged", "check", whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1:] + check)
     for version in (0, 2, 15):
         bad(f"version {version}", "version", frame("ack", b, a, 0, 1, 2, version=version))
     for kind in (0, 6, 15):

@@ -153,8 +153,8 @@ pub enum Message {
         stream: u16,
         /// How it went.
         status: AttachStatus,
-        /// ID of the downstream port above the Function: target of Type 0 requests on this stream is the Function
-        /// itself, of Type 1 whatever is below the session's upstream port.
+        /// ID of the downstream port above the Function, `02:NN.0`. Type 0 Requests are for the session's upstream
+        /// port, Type 1 for what is below it; the Function is `(3 + NN):00.0`.
         port: FunctionId,
     },
     /// Host to box, on the Function's stream: I give it back. The box answers `Detached`, then the stream is free.

@@ -10,6 +10,8 @@
 //!                                     44     receiver cap on the sender's window, bytes (32)
 //! 48      SACK block, 32 bytes, if flags has SACK: base (32), bitmap of base+0 ..= base+223
 //! ```
+//! Behind the body comes the check, CRC-32C of all before it. The checksums of the links do not do: every switch and
+//! router replaces Ethernet's, and UDP's has 16 bits.
 
 use crate::bytes::{array, put, u16_at, u32_at, u64_at};
 
@@ -23,8 +25,10 @@ pub const HEADER_BYTES: usize = 48;
 pub const SACK_BYTES: usize = 32;
 /// Sequences that one SACK block describes.
 pub const SACK_BITS: u32 = 224;
-/// Bytes at the end of a frame that are left free for an AEAD tag once frames are sealed.
+/// Bytes at the end of a frame that are kept for what protects it: the check, or an AEAD tag once frames are sealed.
 pub const TAG_BYTES: usize = 16;
+/// Bytes of the check behind the body.
+pub const CHECK_BYTES: usize = 4;
 /// The smallest frame size (header, SACK, body, tag) that a Port must carry.
 pub const MIN_FRAME_BYTES: usize = 576;
 /// The largest frame size any Port may offer.
@@ -148,6 +152,8 @@ pub enum Error {
     Kind(u8),
     /// Reserved or refused flags.
     Flags(u8),
+    /// The check does not fit the bytes: they were damaged on the way.
+    Check,
 }
 
 impl core::fmt::Display for Error {
@@ -157,11 +163,20 @@ impl core::fmt::Display for Error {
             Self::Version(version) => write!(f, "frame version {version} is not {VERSION}"),
             Self::Kind(kind) => write!(f, "frame kind {kind} is unknown"),
             Self::Flags(flags) => write!(f, "frame flags {flags:#04x} are not allowed"),
+            Self::Check => f.write_str("frame was damaged on the way"),
         }
     }
 }
 
 impl core::error::Error for Error {}
+
+/// Writes the check to the last [`CHECK_BYTES`] of `frame`, over all before them; `None` if there is no room for it.
+/// To be called for every transmission, since the header of each is another.
+pub fn put_check(frame: &mut [u8], crc32c: impl FnOnce(&[u8]) -> u32) -> Option<()> {
+    let (covered, check) = frame.split_last_chunk_mut::<CHECK_BYTES>()?;
+    *check = crc32c(covered).to_be_bytes();
+    Some(())
+}
 
 impl Header {
     /// Bytes that header and SACK block take.
@@ -221,6 +236,15 @@ impl Header {
         let start = header.len();
         let body = frame.get(start..start + header.body_len as usize).ok_or(Error::Truncated)?;
         Ok((header, body))
+    }
+
+    /// Decodes a frame as [`Header::parse`] does, and holds it against its check. `crc32c` computes CRC-32C; it comes
+    /// from the caller because the fast ways need instructions that this crate cannot ask for.
+    pub fn parse_checked(frame: &[u8], crc32c: impl FnOnce(&[u8]) -> u32) -> Result<(Self, &[u8]), Error> {
+        let (header, body) = Self::parse(frame)?;
+        let covered = frame.get(..header.len() + body.len()).ok_or(Error::Truncated)?;
+        let check = u32_at(frame, covered.len()).ok_or(Error::Truncated)?;
+        if crc32c(covered) == check { Ok((header, body)) } else { Err(Error::Check) }
     }
 
     /// Writes header and SACK block to the start of `out`; returns the bytes written, or `None` if `out` is short.

@@ -1,5 +1,6 @@
 //! What holds for every value and for any bytes.
 
+use crc32c::crc32c;
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, NAME_BYTES, Name};
 use etherslot_wire::frame::{self, Ack, Echo, Sack};
 use etherslot_wire::record::{self, Record};
@@ -319,6 +320,22 @@ proptest! {
         let cut = cut.index(bytes.len());
         prop_assert_eq!(frame::Header::parse(&bytes[..cut]), Err(frame::Error::Truncated));
         prop_assert_eq!(header.emit(&mut vec![0; cut.min(header.len() - 1)]), None);
+    }
+
+    #[test]
+    fn a_frame_with_any_bit_turned_is_refused(header in frame_header(), bit in any::<Index>(), behind in 0..20_usize) {
+        let mut bytes = emit_frame(&header);
+        let (length, body) = (bytes.len() + frame::CHECK_BYTES, bytes.len() - header.body_len as usize);
+        bytes.resize(length, 0);
+        prop_assert_eq!(frame::put_check(&mut bytes, crc32c), Some(()));
+        bytes.resize(length + behind, 0xAA);
+        let good = bytes.clone();
+        let expected = Ok((header, &good[body..length - frame::CHECK_BYTES]));
+        prop_assert_eq!(frame::Header::parse_checked(&good, crc32c), expected);
+        let bit = bit.index(8 * length);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(frame::Header::parse_checked(&bytes, crc32c).is_err());
+        prop_assert_eq!(frame::put_check(&mut [0; frame::CHECK_BYTES - 1], crc32c), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crc32c::crc32c;
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, Name};
 use etherslot_wire::frame::{self, Ack, Echo, Sack};
 use etherslot_wire::record::{self, Record};
@@ -142,13 +143,14 @@ fn frame_header(fields: Fields<'_>) -> frame::Header {
 fn frames_hold_in_both_directions() {
     for vector in vectors("frames.json") {
         let name = &vector.name;
-        let parsed = frame::Header::parse(&vector.bytes);
+        let parsed = frame::Header::parse_checked(&vector.bytes, crc32c);
         if let Some(expected) = vector.error() {
             let error = match parsed.expect_err(name) {
                 frame::Error::Truncated => "truncated",
                 frame::Error::Version(_) => "version",
                 frame::Error::Kind(_) => "kind",
                 frame::Error::Flags(_) => "flags",
+                frame::Error::Check => "check",
             };
             assert_eq!(error, expected, "{name}");
             continue;
@@ -159,6 +161,8 @@ fn frames_hold_in_both_directions() {
         let mut emitted = vec![0xEE; header.len()];
         assert_eq!(header.emit(&mut emitted), Some(header.len()), "{name}");
         emitted.extend(&body);
+        emitted.extend([0; frame::CHECK_BYTES]);
+        assert_eq!(frame::put_check(&mut emitted, crc32c), Some(()), "{name}");
         vector.check_emitted(&emitted);
     }
 }
