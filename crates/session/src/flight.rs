@@ -22,15 +22,24 @@ pub(crate) enum Place {
     Arrived,
 }
 
+/// Why a transmission was not waited for any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// A probe was needed; it was not taken as lost.
+    Probed,
+    /// Later ones had arrived.
+    Passed,
+    /// Nothing was heard for too long.
+    TimedOut,
+}
+
 /// The last transmission of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transmission {
     pub(crate) sequence: u32,
     pub(crate) place: Place,
-    /// It was a tail-loss probe, so the one before it was not taken as lost.
-    pub(crate) is_probe: bool,
-    /// It was not the first.
-    pub(crate) is_repeated: bool,
+    /// Why there is, or will be, another transmission than the first.
+    pub(crate) given_up: Option<GivenUp>,
     pub(crate) bytes: u32,
     /// When it left; no two transmissions have the same time.
     pub(crate) tx_ns: u64,
@@ -158,8 +167,11 @@ impl Flight {
         self.slots[at as usize] = Transmission {
             sequence,
             place: Place::Flight,
-            is_probe: before.place == Place::Flight,
-            is_repeated: before.place != Place::None,
+            given_up: match before.place {
+                Place::Flight => Some(GivenUp::Probed),
+                Place::Lost => before.given_up,
+                Place::None | Place::Arrived => None,
+            },
             bytes,
             tx_ns,
             previous: NONE,
@@ -170,11 +182,12 @@ impl Flight {
     }
 
     /// A frame on its way is taken as lost.
-    pub(crate) fn lose(&mut self, sequence: u32) {
+    pub(crate) fn lose(&mut self, sequence: u32, reason: GivenUp) {
         let at = sequence & self.mask;
         debug_assert_eq!(self.slots[at as usize].place, Place::Flight);
         self.take_out(at);
         self.slots[at as usize].place = Place::Lost;
+        self.slots[at as usize].given_up = Some(reason);
         self.lost.push(&mut self.slots, at);
     }
 
@@ -216,17 +229,18 @@ mod tests {
         }
         assert_eq!((flight.bytes(), flight.oldest().map(|slot| slot.sequence)), (50, Some(0)));
         for sequence in [2, 0, 4] {
-            flight.lose(sequence);
+            flight.lose(sequence, GivenUp::Passed);
         }
         assert_eq!((flight.bytes(), lost(&flight)), (20, vec![2, 0, 4]));
         assert!(flight.arrive(0).is_some_and(|slot| slot.place == Place::Lost));
         assert!(flight.arrive(0).is_none());
         assert_eq!(lost(&flight), [2, 4]);
         flight.sent(2, 10, 200);
-        assert!(flight.of(2).is_repeated && !flight.of(2).is_probe);
+        assert_eq!(flight.of(2).given_up, Some(GivenUp::Passed));
         assert_eq!(flight.newest().map(|slot| slot.sequence), Some(2));
         flight.sent(1, 10, 201);
-        assert!(flight.of(1).is_probe && flight.oldest().is_some_and(|slot| slot.sequence == 3));
+        assert_eq!(flight.of(1).given_up, Some(GivenUp::Probed));
+        assert_eq!(flight.oldest().map(|slot| slot.sequence), Some(3));
         for sequence in [1, 2, 3, 4] {
             assert!(flight.arrive(sequence).is_some());
         }

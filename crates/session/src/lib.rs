@@ -23,6 +23,7 @@ mod counters;
 mod flight;
 mod handshake;
 mod listener;
+mod liveness;
 mod pack;
 mod receive;
 mod recovery;

@@ -107,7 +107,7 @@ impl Recovery {
         }
     }
 
-    /// A frame taken as lost was not.
+    /// A frame taken as lost because later ones had arrived was only late.
     pub(crate) fn on_spurious(&mut self) {
         self.reorder_quarters = (self.reorder_quarters + 1).min(MAX_REORDER_QUARTERS);
         self.losses_since_spurious = 0;

@@ -11,7 +11,7 @@ use crate::before;
 use crate::config::{Config, Mode};
 use crate::controller::{Acked, Controller, Limits, Lost};
 use crate::counters::Counters;
-use crate::flight::{Flight, Place, Transmission};
+use crate::flight::{Flight, GivenUp, Place, Transmission};
 use crate::pack::{Pack, Pieces};
 use crate::recovery::{Expired, Recovery};
 
@@ -161,7 +161,7 @@ impl Sender {
         let tail = self.pack.tail();
         let free = self.window_frames.saturating_sub(tail.wrapping_sub(self.una));
         let unsent = if before(self.next, tail) { tail.wrapping_sub(self.next) } else { 0 };
-        if free > self.pack.slots_needed() && unsent < self.backlog_frames && self.pack.has_parts() {
+        if free > self.pack.slots_needed() + 1 && unsent < self.backlog_frames && self.pack.has_parts() {
             self.pack.room()
         } else {
             0
@@ -172,7 +172,8 @@ impl Sender {
     pub(crate) fn push(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>) {
         debug_assert!(self.room() >= HEADER_BYTES);
         self.pack.push(kind, stream, pieces);
-        debug_assert!(self.pack.tail().wrapping_sub(self.una) <= self.slots);
+        // The slot at `tail` is never that of `una`.
+        debug_assert!(self.pack.tail().wrapping_sub(self.una) < self.slots);
     }
 
     /// Whether the next frame is there but the peer's credit does not reach it.
@@ -333,8 +334,10 @@ impl Sender {
         }
         if news.bytes > 0 {
             self.recovery.on_progress(now_ns);
-            if news.is_spurious {
+            if news.is_reordered {
                 self.recovery.on_spurious();
+            }
+            if news.is_spurious {
                 self.controller.on_spurious(now_ns);
             }
             self.controller.on_ack(&Acked {
@@ -421,13 +424,14 @@ impl Sender {
         // Eifel (RFC 3522): the peer answers something that left before the retransmission, so it was an earlier
         // transmission of this frame that arrived. Without an echo, one that is too quick says the same.
         let is_earlier = transmission.place == Place::Lost
-            || transmission.is_repeated
+            || transmission.given_up.is_some()
                 && (echo_tx_ns.is_some_and(|echo| echo < transmission.tx_ns)
                     || now_ns < transmission.tx_ns + self.recovery.rtt.min_ns());
         if !is_earlier {
             self.recovery.on_arrival(now_ns, transmission.tx_ns);
-        } else if !transmission.is_probe {
+        } else if transmission.given_up != Some(GivenUp::Probed) {
             news.is_spurious = true;
+            news.is_reordered |= transmission.given_up == Some(GivenUp::Passed);
             counters.spurious += 1;
         }
     }
@@ -437,7 +441,7 @@ impl Sender {
         let mut bytes = 0;
         while let Some(sequence) = self.recovery.lost(now_ns, &self.flight) {
             let transmission = *self.flight.of(sequence);
-            self.lose(&transmission, &mut newest_tx_ns, &mut bytes, counters);
+            self.lose(&transmission, GivenUp::Passed, &mut newest_tx_ns, &mut bytes, counters);
         }
         self.report_lost(now_ns, newest_tx_ns, bytes);
     }
@@ -453,17 +457,23 @@ impl Sender {
             return;
         }
         let (mut newest_tx_ns, mut bytes) = (0, 0);
-        self.lose_all(&mut newest_tx_ns, &mut bytes, counters);
+        self.lose_all(GivenUp::Passed, &mut newest_tx_ns, &mut bytes, counters);
         self.report_lost(now_ns, newest_tx_ns, bytes);
     }
 
-    fn lose_all(&mut self, newest_tx_ns: &mut u64, bytes: &mut u64, counters: &mut Counters) {
+    fn lose_all(
+        &mut self,
+        reason: GivenUp,
+        newest_tx_ns: &mut u64,
+        bytes: &mut u64,
+        counters: &mut Counters,
+    ) {
         // In the order of the sequences: an in-order receiver takes them in no other.
         let mut sequence = self.una;
         while sequence != self.next {
             let transmission = *self.flight.of(sequence);
             if transmission.place == Place::Flight {
-                self.lose(&transmission, newest_tx_ns, bytes, counters);
+                self.lose(&transmission, reason, newest_tx_ns, bytes, counters);
             }
             sequence = sequence.wrapping_add(1);
         }
@@ -472,6 +482,7 @@ impl Sender {
     fn lose(
         &mut self,
         transmission: &Transmission,
+        reason: GivenUp,
         newest_tx_ns: &mut u64,
         bytes: &mut u64,
         counters: &mut Counters,
@@ -479,7 +490,7 @@ impl Sender {
         *newest_tx_ns = (*newest_tx_ns).max(transmission.tx_ns);
         *bytes += u64::from(transmission.bytes);
         counters.lost += 1;
-        self.flight.lose(transmission.sequence);
+        self.flight.lose(transmission.sequence, reason);
     }
 
     fn report_lost(&mut self, now_ns: u64, newest_tx_ns: u64, bytes: u64) {
@@ -503,7 +514,7 @@ impl Sender {
             Expired::Probe => self.is_probe_due = true,
             Expired::Timeout => {
                 counters.rtos += 1;
-                self.lose_all(&mut 0, &mut 0, counters);
+                self.lose_all(GivenUp::TimedOut, &mut 0, &mut 0, counters);
                 self.controller.on_rto(now_ns);
             }
         }
@@ -527,6 +538,7 @@ struct Echo {
 struct News {
     bytes: u64,
     is_spurious: bool,
+    is_reordered: bool,
 }
 
 /// A word whose bits below `count` are set.

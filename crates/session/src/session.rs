@@ -8,6 +8,7 @@ use crate::ack::Acknowledger;
 use crate::config::{Config, Mode};
 use crate::counters::Counters;
 use crate::handshake::Handshake;
+use crate::liveness::Liveness;
 use crate::pack::Pieces;
 use crate::receive::{Arrival, Receiver};
 use crate::replay::Replay;
@@ -15,8 +16,6 @@ use crate::send::{BURST_FRAMES, Burst, Cause, Sender, Verdict};
 
 /// Close frames sent, since none is acknowledged.
 const CLOSE_FRAMES: u32 = 3;
-/// Signs of life asked for in vain before silence is death: a node that was itself suspended first asks.
-const MIN_UNANSWERED: u32 = 3;
 /// Frames dropped as against the rules before the session is closed; a damaged frame or two are not the peer's fault.
 const MAX_VIOLATIONS: u32 = 64;
 /// A frame without records: header, SACK block and the longest other body.
@@ -104,10 +103,7 @@ pub struct Session {
     last_tx_ns: u64,
     /// The latest time we were told.
     now_ns: u64,
-    last_heard_ns: u64,
-    last_asked_ns: u64,
-    unanswered: u32,
-    is_sign_due: bool,
+    liveness: Liveness,
     violations: u32,
     burst: Burst,
     control: [u8; CONTROL_FRAME_BYTES],
@@ -134,10 +130,7 @@ impl Session {
             next_packet_number: 0,
             last_tx_ns: 0,
             now_ns,
-            last_heard_ns: now_ns,
-            last_asked_ns: now_ns,
-            unanswered: 0,
-            is_sign_due: false,
+            liveness: Liveness::new(&config, now_ns),
             violations: 0,
             burst: Burst::new(),
             control: [0; CONTROL_FRAME_BYTES],
@@ -279,7 +272,7 @@ impl Session {
                 self.replay = Replay::new();
                 self.replay.is_new(header.packet_number);
                 self.handshake.on_answer(now_ns, header.src_epoch);
-                self.last_heard_ns = now_ns;
+                self.liveness.on_heard(now_ns);
                 self.hear_handshake(now_ns, header);
             }
             None => self.counters.dropped_state += 1,
@@ -288,8 +281,7 @@ impl Session {
 
     /// A new frame of the peer's session.
     fn handle_peer(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
-        self.last_heard_ns = now_ns;
-        self.unanswered = 0;
+        self.liveness.on_heard(now_ns);
         if self.state == State::Connecting {
             if header.kind != frame::Kind::Close && header.ack.is_none() {
                 self.counters.dropped_state += 1;
@@ -462,19 +454,20 @@ impl Session {
     }
 
     fn transmit_ack(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
-        if !self.is_sign_due && !self.acknowledger.is_due(now_ns) {
+        let asks = self.liveness.is_due();
+        if !asks && !self.acknowledger.is_due(now_ns) {
             return false;
         }
         let mut header = self.header(now_ns, frame::Kind::Ack);
-        if self.is_sign_due {
+        if asks {
             header.flags = flag::ACK_NOW;
         }
         if !self.transmit_control(now_ns, &mut header, |_| Some(0), send) {
             return false;
         }
         self.counters.acks_sent += 1;
-        self.counters.heartbeats_sent += u64::from(self.is_sign_due);
-        self.is_sign_due = false;
+        self.counters.heartbeats_sent += u64::from(asks);
+        self.liveness.on_asked();
         self.acknowledger.on_sent();
         true
     }
@@ -545,40 +538,26 @@ impl Session {
         match self.state {
             State::Dead(_) => None,
             State::Closing => self.closing.as_ref().map(|closing| closing.next_ns.min(closing.until_ns)),
-            State::Connecting => {
-                Some(self.handshake.deadline_ns().min(self.last_heard_ns + self.config.dead_after_ns))
-            }
+            State::Connecting => Some(self.handshake.deadline_ns().min(self.liveness.answer_deadline_ns())),
             State::Up => {
-                let never = u64::MAX;
-                let sender = self.sender.deadline_ns().unwrap_or(never);
-                let pace = self.sender.pace_deadline_ns(self.now_ns).unwrap_or(never);
-                let ack = self.acknowledger.deadline_ns().unwrap_or(never);
-                let silence = if self.unanswered >= MIN_UNANSWERED {
-                    self.last_heard_ns + self.config.dead_after_ns
-                } else {
-                    never
-                };
-                Some(sender.min(pace).min(ack).min(silence).min(self.sign_deadline_ns()))
+                let sender = self.sender.deadline_ns();
+                let pace = self.sender.pace_deadline_ns(self.now_ns);
+                let ack = self.acknowledger.deadline_ns();
+                let liveness = self.liveness.deadline_ns(self.sooner_ns());
+                Some([sender, pace, ack].into_iter().flatten().fold(liveness, u64::min))
             }
         }
     }
 
-    /// When the peer is to be asked for a sign of life: seldom, unless we wait for credit, whose acknowledgement may
-    /// have been lost.
-    fn sign_deadline_ns(&self) -> u64 {
+    /// The peer is asked sooner if we wait for credit: the acknowledgement that gave it may have been lost.
+    fn sooner_ns(&self) -> Option<u64> {
         let waits = self.sender.is_credit_blocked() && self.sender.is_flight_empty();
-        let interval_ns = if waits {
-            self.sender.recovery.timeout_ns().min(self.config.heartbeat_ns)
-        } else {
-            self.config.heartbeat_ns
-        };
-        self.last_heard_ns.max(self.last_asked_ns) + interval_ns
+        waits.then(|| self.sender.recovery.timeout_ns())
     }
 
     /// Lets the timers run up to now. [`Session::transmit`] is to be called after it.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
-        let is_silent = now_ns.saturating_sub(self.last_heard_ns) >= self.config.dead_after_ns;
         match self.state {
             State::Dead(_) => {}
             State::Closing => {
@@ -587,18 +566,13 @@ impl Session {
                 }
             }
             State::Connecting => {
-                if is_silent {
+                if now_ns >= self.liveness.answer_deadline_ns() {
                     self.state = State::Dead(DeadReason::Silent);
                 }
             }
             State::Up => {
-                if now_ns >= self.sign_deadline_ns() {
-                    self.is_sign_due = true;
-                    self.last_asked_ns = now_ns;
-                    self.unanswered = self.unanswered.saturating_add(1);
-                }
                 self.sender.handle_timeout(now_ns, &mut self.counters);
-                if is_silent && self.unanswered >= MIN_UNANSWERED {
+                if self.liveness.expire(now_ns, self.sooner_ns()) {
                     self.state = State::Dead(DeadReason::Silent);
                 } else if self.sender.recovery.is_exhausted(now_ns, self.config.dead_after_ns) {
                     self.state = State::Dead(DeadReason::Stalled);
