@@ -1,2 +1,85 @@
-//! Etherslot.
-fn main() {}
+//! `etherslot`: the I/O box and the host node of PCI Express over Ethernet.
+
+mod config;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// PCI Express over plain Ethernet.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Cli {
+    /// What to log: a level, or directives such as `etherslot_node=debug`.
+    #[arg(long, global = true, env = "ETHERSLOT_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serves the devices of an I/O box to the hosts of the network.
+    Box(Daemon),
+    /// Offers remote devices to virtual machines of this host, as vfio-user sockets.
+    Host(Daemon),
+}
+
+#[derive(Args)]
+struct Daemon {
+    /// The configuration file (TOML).
+    #[arg(long, env = "ETHERSLOT_CONFIG", value_name = "FILE")]
+    config: PathBuf,
+    /// Check the configuration and stop.
+    #[arg(long)]
+    check: bool,
+    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once.
+    #[arg(long, env = "ETHERSLOT_BUSY_POLL", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    busy_poll: Option<Duration>,
+    /// Write all frames of the link to this pcapng file.
+    #[arg(long, env = "ETHERSLOT_CAPTURE", value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Make faults on purpose, as in `loss=1%,reorder=1%,duplicate=1%,seed=7`.
+    #[arg(long, env = "ETHERSLOT_IMPAIR", value_name = "FAULTS")]
+    impair: Option<String>,
+}
+
+fn run(cli: Cli) -> Result<()> {
+    let filter = EnvFilter::try_new(&cli.log)
+        .map_err(|error| anyhow::anyhow!("--log {:?}: {error}; use a level such as info or debug", cli.log))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match cli.command {
+        Command::Box(daemon) => {
+            let (check, path, overrides) = daemon.split();
+            let options = config::read::<config::BoxFile>(&path)?.options(&overrides)?;
+            if check { Ok(()) } else { etherslot_runtime::box_daemon::run(options) }
+        }
+        Command::Host(daemon) => {
+            let (check, path, overrides) = daemon.split();
+            let options = config::read::<config::HostFile>(&path)?.options(&overrides)?;
+            if check { Ok(()) } else { etherslot_runtime::host_daemon::run(options) }
+        }
+    }
+}
+
+impl Daemon {
+    fn split(self) -> (bool, PathBuf, config::Overrides) {
+        let Self { config, check, busy_poll, capture, impair } = self;
+        (check, config, config::Overrides { busy_poll, capture, impair })
+    }
+}
+
+/// 0: a clean stop. 1: it could not start or go on. 2: wrong usage (clap).
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("etherslot: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

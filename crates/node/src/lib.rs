@@ -1,1 +1,19 @@
-//! Etherslot: node.
+//! The two nodes of Etherslot, sans-IO: the I/O box and the host node.
+//!
+//! They join sessions and PCI Express: [`BoxNode`] plugs its Functions into one virtual switch a session, [`HostNode`] is
+//! the Root Complex of those Functions and speaks for their guests. Time and frames come in as arguments, so the daemons,
+//! the simulator and the fuzzers drive the same code.
+
+mod box_node;
+mod bring_up;
+mod guest_config;
+mod host_api;
+mod host_node;
+mod out;
+mod random;
+mod slot;
+
+pub use box_node::{BoxCounters, BoxLimits, BoxNode};
+pub use host_api::{Accepted, Device, Guest, Interrupt, Interrupts, Refused};
+pub use host_node::{HostCounters, HostNode, SlotConfig};
+pub use slot::SlotCounters;

@@ -1,1 +1,57 @@
-//! Etherslot: runtime.
+//! The daemons: nodes, links, media and sockets joined by one poll loop a process.
+//!
+//! One thread owns everything. A round of the loop takes what came, lets the node go on, and sends what may leave; after a
+//! time without progress it sleeps until something is readable or a deadline comes.
+
+pub mod box_daemon;
+mod clock;
+pub mod host_daemon;
+mod identity;
+mod link;
+pub mod options;
+mod report;
+mod signals;
+mod sleeper;
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a daemon could not start or go on: cause and remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The link could not be opened.
+    #[error("[link] {0}")]
+    Link(#[from] etherslot_netio::OpenError),
+    /// The faults to make on purpose are not understood.
+    #[error("[link] impair: {0}")]
+    Impairment(#[from] etherslot_netio::impair::ImpairmentError),
+    /// A namespace's medium could not be opened.
+    #[error("device {device:?}: cannot open {}: {source}", path.display())]
+    Medium {
+        /// The device.
+        device: String,
+        /// The file or block device.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A device cannot be as configured.
+    #[error("device {device:?}: {reason}")]
+    Device {
+        /// The device.
+        device: String,
+        /// Why.
+        reason: String,
+    },
+    /// A slot's socket could not be made.
+    #[error("slot of device {device:?}: {source}")]
+    Socket {
+        /// The device.
+        device: String,
+        /// Why.
+        source: etherslot_vfio_user::BindError,
+    },
+    /// A system call of the poll loop failed.
+    #[error("the poll loop failed: {0}")]
+    Loop(#[from] io::Error),
+}

@@ -1,0 +1,322 @@
+//! The host node: sessions to boxes, and the slots that their Functions fill.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use etherslot_session::{Config as SessionConfig, Deliver, Session, State as SessionState};
+use etherslot_wire::control::{CONTROL_STREAM, CloseReason, Message, Name};
+use etherslot_wire::frame::Header;
+use etherslot_wire::record::Kind;
+
+use crate::host_api::{Accepted, Guest, Interrupts, Refused};
+use crate::random::Epochs;
+use crate::slot::{Slot, SlotCounters};
+
+/// After the loss of a session, the next attempt comes this much later.
+const RECONNECT_NS: u64 = 50_000_000;
+/// Answers of a box that wait to be looked at.
+const CONTROL_BACKLOG: usize = 256;
+
+/// A slot of a host node.
+#[derive(Clone, Debug)]
+pub struct SlotConfig<A> {
+    /// The Function's name in the box.
+    pub name: Name,
+    /// The box's address.
+    pub address: A,
+    /// Do not show the MSI-X capability to the guest.
+    pub hide_msix: bool,
+}
+
+/// What a host node has counted, beside its slots and sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounters {
+    /// Frames that are no frames.
+    pub malformed_frames: u64,
+    /// Frames of no session of ours: other epochs, other senders.
+    pub foreign_frames: u64,
+    /// Records that no slot or handler takes.
+    pub stray_records: u64,
+    /// Sessions that came up.
+    pub sessions_up: u64,
+    /// Sessions that died.
+    pub sessions_dead: u64,
+}
+
+#[derive(Debug)]
+struct Peer<A> {
+    address: A,
+    session: Option<Session>,
+    up: bool,
+    connect_at_ns: u64,
+    /// Slots whose Functions are in this box; stream `n` belongs to the `n - 1`th.
+    slots: Vec<usize>,
+    control: VecDeque<(u16, Message)>,
+}
+
+/// A host node.
+#[derive(Debug)]
+pub struct HostNode<A> {
+    config: SessionConfig,
+    epochs: Epochs,
+    peers: Vec<Peer<A>>,
+    slots: Vec<Slot>,
+    /// For each slot, its peer.
+    peer_of: Vec<usize>,
+    counters: HostCounters,
+}
+
+struct Inbound<'a> {
+    now_ns: u64,
+    members: &'a [usize],
+    slots: &'a mut [Slot],
+    control: &'a mut VecDeque<(u16, Message)>,
+    stray: &'a mut u64,
+    guest: &'a mut dyn Guest,
+}
+
+impl Deliver for Inbound<'_> {
+    fn record(&mut self, kind: Kind, stream: u16, payload: &[u8]) {
+        let slot = (stream as usize).checked_sub(1).and_then(|member| self.members.get(member)).copied();
+        match (kind, slot) {
+            (Kind::Tlp, Some(slot)) => self.slots[slot].receive(self.now_ns, payload, self.guest),
+            (Kind::Control, _) if stream == CONTROL_STREAM || slot.is_some() => match Message::parse(payload)
+            {
+                Some(message) if self.control.len() < CONTROL_BACKLOG => {
+                    self.control.push_back((stream, message))
+                }
+                _ => *self.stray += 1,
+            },
+            _ => *self.stray += 1,
+        }
+    }
+}
+
+impl<A: Copy + Eq + fmt::Display> HostNode<A> {
+    /// A host node with these slots; `seed` makes its epochs differ from those of its earlier lives.
+    ///
+    /// # Panics
+    /// If one box has more slots than `config.streams` allows.
+    pub fn new(config: SessionConfig, seed: u64, slots: &[SlotConfig<A>]) -> Self {
+        let mut peers: Vec<Peer<A>> = Vec::new();
+        let mut node = Self {
+            config,
+            epochs: Epochs::new(seed),
+            peers: Vec::new(),
+            slots: Vec::new(),
+            peer_of: Vec::new(),
+            counters: HostCounters::default(),
+        };
+        for (index, slot) in slots.iter().enumerate() {
+            let known = peers.iter().position(|peer| peer.address == slot.address);
+            let peer = known.unwrap_or_else(|| {
+                peers.push(Peer {
+                    address: slot.address,
+                    session: None,
+                    up: false,
+                    connect_at_ns: 0,
+                    slots: Vec::new(),
+                    control: VecDeque::with_capacity(CONTROL_BACKLOG),
+                });
+                peers.len() - 1
+            });
+            peers[peer].slots.push(index);
+            let stream = peers[peer].slots.len() as u16;
+            assert!(stream < node.config.streams, "a session has no stream for so many slots");
+            node.slots.push(Slot::new(index, slot.name, stream, slot.hide_msix));
+            node.peer_of.push(peer);
+        }
+        node.peers = peers;
+        node
+    }
+
+    /// Takes a frame that came from `from`.
+    pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8], guest: &mut dyn Guest) {
+        let Ok((header, body)) = Header::parse(frame) else {
+            self.counters.malformed_frames += 1;
+            return;
+        };
+        let is_it = |peer: &&mut Peer<A>| {
+            peer.address == *from
+                && peer.session.as_ref().is_some_and(|session| session.epoch() == header.dst_epoch)
+        };
+        let Some(peer) = self.peers.iter_mut().find(is_it) else {
+            self.counters.foreign_frames += 1;
+            return;
+        };
+        let Some(session) = &mut peer.session else { return };
+        let mut inbound = Inbound {
+            now_ns,
+            members: &peer.slots,
+            slots: &mut self.slots,
+            control: &mut peer.control,
+            stray: &mut self.counters.stray_records,
+            guest,
+        };
+        session.handle_frame(now_ns, &header, body, &mut inbound);
+        while let Some((stream, message)) = peer.control.pop_front() {
+            let member =
+                |stream: u16| (stream as usize).checked_sub(1).and_then(|member| peer.slots.get(member));
+            match message {
+                Message::Attached { stream: of, status, port } if stream == CONTROL_STREAM => {
+                    if let Some(&slot) = member(of) {
+                        self.slots[slot].attached(now_ns, status, port);
+                    }
+                }
+                other => match member(stream) {
+                    Some(&slot) => self.slots[slot].control(other, guest),
+                    None => self.counters.stray_records += 1,
+                },
+            }
+        }
+    }
+
+    /// Goes on with everything that can go on. True if something was done.
+    pub fn poll(&mut self, now_ns: u64, guest: &mut dyn Guest) -> bool {
+        let mut progress = false;
+        for peer in &mut self.peers {
+            if peer.session.is_none() && peer.connect_at_ns <= now_ns {
+                peer.session = Some(Session::connect(&self.config, self.epochs.next(), now_ns));
+                progress = true;
+            }
+            let Some(session) = &mut peer.session else { continue };
+            if session.deadline_ns().is_some_and(|at| at <= now_ns) {
+                session.handle_timeout(now_ns);
+            }
+            match session.state() {
+                SessionState::Up if !peer.up => {
+                    tracing::info!(peer = %peer.address, "session up");
+                    peer.up = true;
+                    self.counters.sessions_up += 1;
+                    for &slot in &peer.slots {
+                        self.slots[slot].session_up();
+                    }
+                    progress = true;
+                }
+                SessionState::Dead(reason) => {
+                    if std::mem::take(&mut peer.up) {
+                        tracing::warn!(peer = %peer.address, ?reason, "session dead");
+                        self.counters.sessions_dead += 1;
+                        for &slot in &peer.slots {
+                            self.slots[slot].session_lost(guest);
+                        }
+                    }
+                    peer.session = None;
+                    peer.control.clear();
+                    peer.connect_at_ns = now_ns + RECONNECT_NS;
+                    progress = true;
+                    continue;
+                }
+                _ => {}
+            }
+            if peer.up {
+                for &slot in &peer.slots {
+                    progress |= self.slots[slot].poll(now_ns, session, guest);
+                }
+            }
+        }
+        progress
+    }
+
+    /// Hands all frames that may leave now to `send`, which says how many, from the front, it took.
+    pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&A, &[&[u8]]) -> usize) -> bool {
+        let mut progress = false;
+        for peer in &mut self.peers {
+            if let Some(session) = &mut peer.session {
+                let address = peer.address;
+                progress |= session.transmit(now_ns, &mut |frames| send(&address, frames));
+            }
+        }
+        progress
+    }
+
+    /// When [`HostNode::poll`] should be called even if nothing happens.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        let sessions = self.peers.iter().map(|peer| match &peer.session {
+            Some(session) => session.deadline_ns(),
+            None => Some(peer.connect_at_ns),
+        });
+        let slots = self.slots.iter().map(Slot::deadline_ns);
+        sessions.chain(slots).flatten().min()
+    }
+
+    /// The guest reads its configuration space.
+    pub fn config_read(
+        &mut self,
+        now_ns: u64,
+        slot: usize,
+        id: u64,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Accepted, Refused> {
+        self.slots[slot].config_read(now_ns, id, offset, bytes)
+    }
+
+    /// The guest writes its configuration space.
+    pub fn config_write(
+        &mut self,
+        now_ns: u64,
+        slot: usize,
+        id: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Accepted, Refused> {
+        self.slots[slot].config_write(now_ns, id, offset, data)
+    }
+
+    /// The guest reads a BAR.
+    pub fn bar_read(
+        &mut self,
+        now_ns: u64,
+        slot: usize,
+        id: u64,
+        bar: usize,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Accepted, Refused> {
+        self.slots[slot].bar_read(now_ns, id, bar, offset, bytes)
+    }
+
+    /// The guest writes a BAR: posted, so there is no answer. To be called when [`HostNode::has_room`].
+    pub fn bar_write(&mut self, slot: usize, bar: usize, offset: u64, data: &[u8]) -> Result<(), Refused> {
+        let session = self.peers[self.peer_of[slot]].session.as_mut();
+        self.slots[slot].bar_write(session, bar, offset, data)
+    }
+
+    /// Whether a posted write can be taken now.
+    pub fn has_room(&self, slot: usize) -> bool {
+        self.slots[slot].has_room(self.peers[self.peer_of[slot]].session.as_ref())
+    }
+
+    /// The guest, or the loss of it, resets the device. Without `id` nobody is told of the end.
+    pub fn reset(&mut self, now_ns: u64, slot: usize, id: Option<u64>) -> Result<Accepted, Refused> {
+        self.slots[slot].reset(now_ns, id)
+    }
+
+    /// The guest set up its interrupts in another way.
+    pub fn set_interrupts(&mut self, slot: usize, interrupts: Interrupts) {
+        self.slots[slot].set_interrupts(interrupts);
+    }
+
+    /// Says goodbye to all boxes; the frames leave by [`HostNode::transmit`].
+    pub fn close(&mut self) {
+        for session in self.peers.iter_mut().filter_map(|peer| peer.session.as_mut()) {
+            session.close(CloseReason::Shutdown);
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &HostCounters {
+        &self.counters
+    }
+
+    /// What the slots have counted, in their order.
+    pub fn slot_counters(&self) -> impl Iterator<Item = &SlotCounters> {
+        self.slots.iter().map(|slot| &slot.counters)
+    }
+
+    /// The live sessions and their peers' addresses.
+    pub fn sessions(&self) -> impl Iterator<Item = (&A, &Session)> {
+        self.peers.iter().filter_map(|peer| peer.session.as_ref().map(|session| (&peer.address, session)))
+    }
+}

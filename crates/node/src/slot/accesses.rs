@@ -1,0 +1,234 @@
+//! The guest's accesses: what is taken, what waits for an answer, and how it ends.
+
+use etherslot_session::Session;
+use etherslot_wire::tlp::{Header, MemRequest, Op};
+
+use super::setup::control_write;
+use super::{
+    ACCESS_BYTES, ACCESS_TIMEOUT_NS, Access, AccessKind, MAX_PAYLOAD_BYTES, Outgoing, Purpose, ROOT, Slot,
+    State,
+};
+use crate::guest_config::BYTES;
+use crate::host_api::{Accepted, Guest, Interrupts, Refused};
+use crate::out::send_tlp;
+
+impl Slot {
+    /// Whether posted writes can be taken now.
+    pub(crate) fn has_room(&self, session: Option<&Session>) -> bool {
+        match session {
+            Some(session) if matches!(self.state, State::Ready) => {
+                self.outgoing.is_empty() && session.room() != 0
+            }
+            _ => true,
+        }
+    }
+
+    pub(crate) fn config_read(
+        &mut self,
+        now_ns: u64,
+        id: u64,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Accepted, Refused> {
+        if bytes == 0 || offset as usize >= BYTES || offset as usize + bytes > BYTES {
+            return Err(Refused::Range);
+        }
+        self.begin(now_ns, id, AccessKind::ConfigRead { offset: offset as u16 }, bytes)
+    }
+
+    pub(crate) fn config_write(
+        &mut self,
+        now_ns: u64,
+        id: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Accepted, Refused> {
+        if data.is_empty()
+            || data.len() > 8
+            || offset as usize >= BYTES
+            || offset as usize + data.len() > BYTES
+        {
+            return Err(Refused::Range);
+        }
+        let mut writes = [None; 3];
+        let mut count = 0;
+        let Some(config) = &mut self.config else { return Ok(Accepted::AllOnes) };
+        let effects = config.write(offset as usize, data, &mut |write| {
+            writes[count] = Some(write);
+            count += 1;
+        });
+        let outcome = self.begin(now_ns, id, AccessKind::ConfigWrite, count)?;
+        if outcome == Accepted::AllOnes {
+            return Ok(outcome);
+        }
+        let index = self.last_begun(id);
+        let purpose = Purpose::Access { index: index as u8, generation: self.accesses[index].generation };
+        for write in writes.into_iter().flatten() {
+            self.outgoing.push_back(Outgoing::CfgWrite { target: self.function, write, purpose });
+        }
+        if effects.function_reset {
+            self.interrupts_pending = self.interrupts != Interrupts::Legacy;
+        }
+        if effects.routes {
+            self.queue_routes();
+            self.queue_interrupts();
+        }
+        Ok(outcome)
+    }
+
+    pub(crate) fn bar_read(
+        &mut self,
+        now_ns: u64,
+        id: u64,
+        bar: usize,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Accepted, Refused> {
+        if bytes > ACCESS_BYTES {
+            return Err(Refused::Range);
+        }
+        match self.bar_address(bar, offset, bytes)? {
+            Some(address) => self.begin(now_ns, id, AccessKind::BarRead { address }, bytes),
+            None => Ok(Accepted::AllOnes),
+        }
+    }
+
+    /// A posted write. The caller has asked [`Slot::has_room`].
+    pub(crate) fn bar_write(
+        &mut self,
+        session: Option<&mut Session>,
+        bar: usize,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Refused> {
+        let address = self.bar_address(bar, offset, data.len())?;
+        self.counters.accesses += 1;
+        let (Some(address), Some(session), State::Ready) = (address, session, &self.state) else {
+            self.counters.lost_writes += 1;
+            return Ok(());
+        };
+        let mut done = 0;
+        while done < data.len() {
+            let at = address + done as u64;
+            let bytes = (data.len() - done).min(4096 - (at & 0xFFF) as usize).min(MAX_PAYLOAD_BYTES as usize);
+            let sent = MemRequest::covering(ROOT, 0, at, bytes).is_some_and(|request| {
+                send_tlp(session, self.stream, &Header::new(Op::MemWrite(request)), &data[done..done + bytes])
+            });
+            if !sent {
+                self.counters.lost_writes += 1;
+            }
+            done += bytes;
+        }
+        Ok(())
+    }
+
+    /// Hot Reset of the Function; the guest forgets what it wrote, too. Without `id` nobody is told of the end.
+    pub(crate) fn reset(&mut self, now_ns: u64, id: Option<u64>) -> Result<Accepted, Refused> {
+        if let Some(config) = &mut self.config {
+            config.reset();
+        }
+        self.interrupts = Interrupts::Legacy;
+        self.interrupts_pending = false;
+        if !matches!(self.state, State::Ready) {
+            return Ok(Accepted::AllOnes);
+        }
+        let outcome = match id {
+            Some(id) => self.begin(now_ns, id, AccessKind::Reset, 1)?,
+            None => Accepted::AllOnes,
+        };
+        self.outgoing.push_back(Outgoing::HotReset);
+        Ok(outcome)
+    }
+
+    /// The guest set up its interrupts in another way.
+    pub(crate) fn set_interrupts(&mut self, interrupts: Interrupts) {
+        if self.interrupts == interrupts {
+            return;
+        }
+        let before = std::mem::replace(&mut self.interrupts, interrupts);
+        self.interrupts_pending = interrupts != Interrupts::Legacy;
+        if !matches!(self.state, State::Ready) {
+            return;
+        }
+        let switched = std::mem::discriminant(&before) != std::mem::discriminant(&interrupts);
+        if let Some(config) = &self.config
+            && switched
+        {
+            let capability = match before {
+                Interrupts::Legacy => None,
+                Interrupts::Msi(_) => config.layout().msi.map(|msi| msi.capability),
+                Interrupts::MsiX => config.layout().msix.map(|msix| msix.capability),
+            };
+            if let Some(capability) = capability {
+                let write = control_write(capability, 0);
+                self.outgoing.push_back(Outgoing::CfgWrite {
+                    target: self.function,
+                    write,
+                    purpose: Purpose::Own,
+                });
+            }
+        }
+        self.queue_interrupts();
+    }
+
+    fn bar_address(&self, bar: usize, offset: u64, bytes: usize) -> Result<Option<u64>, Refused> {
+        let Some(config) = &self.config else { return Ok(None) };
+        let size = config.layout().bars.get(bar).copied().flatten().map_or(0, |bar| bar.bytes);
+        if bytes == 0 || offset.checked_add(bytes as u64).is_none_or(|end| end > size) {
+            return Err(Refused::Range);
+        }
+        let base = config.bar_address(bar);
+        Ok((base != 0 && config.memory_enabled()).then_some(base + offset))
+    }
+
+    fn begin(&mut self, now_ns: u64, id: u64, kind: AccessKind, bytes: usize) -> Result<Accepted, Refused> {
+        self.counters.accesses += 1;
+        if !matches!(self.state, State::Ready) {
+            return Ok(Accepted::AllOnes);
+        }
+        if bytes == 0 {
+            return Ok(Accepted::AllOnes);
+        }
+        let index =
+            self.accesses.iter().position(|access| access.kind == AccessKind::Free).ok_or(Refused::Busy)?;
+        let access = &mut self.accesses[index];
+        access.id = id;
+        access.kind = kind;
+        access.generation = access.generation.wrapping_add(1);
+        access.bytes = bytes as u16;
+        access.issued = 0;
+        access.done = 0;
+        access.deadline_ns = now_ns + ACCESS_TIMEOUT_NS;
+        access.data[..bytes].fill(0xFF);
+        let generation = access.generation;
+        if matches!(kind, AccessKind::ConfigRead { .. } | AccessKind::BarRead { .. }) {
+            self.outgoing.push_back(Outgoing::Read { index: index as u8, generation });
+        }
+        Ok(Accepted::Later)
+    }
+
+    pub(super) fn last_begun(&self, id: u64) -> usize {
+        let is_it = |access: &Access| access.kind != AccessKind::Free && access.id == id;
+        self.accesses.iter().position(is_it).unwrap_or(0)
+    }
+
+    /// Ends access `index`, if there is one, with what it has.
+    pub(super) fn finish(&mut self, index: usize, guest: &mut dyn Guest) {
+        let access = &mut self.accesses[index];
+        let bytes = access.bytes as usize;
+        let data = match std::mem::replace(&mut access.kind, AccessKind::Free) {
+            AccessKind::Free => return,
+            AccessKind::ConfigRead { offset } => {
+                if let Some(config) = &self.config
+                    && access.done == access.bytes
+                {
+                    config.overlay(offset as usize, &mut access.data[..bytes]);
+                }
+                &access.data[..bytes]
+            }
+            AccessKind::BarRead { .. } => &access.data[..bytes],
+            AccessKind::ConfigWrite | AccessKind::Reset => &[],
+        };
+        guest.completed(self.index, access.id, data);
+    }
+}

@@ -1,0 +1,254 @@
+//! One slot of a host node: a remote Function, seen from its Root Complex.
+//!
+//! Downwards: the guest's accesses become Requests, in the order in which the guest made them. Upwards: the Function's
+//! Memory Writes go to guest memory, its Memory Reads are answered from there, its messages become interrupts. A slot
+//! outlives the box: what the guest wrote is kept, and written again when the Function comes back.
+
+mod accesses;
+mod outgoing;
+mod setup;
+mod upstream;
+
+use std::collections::VecDeque;
+
+use etherslot_pci::requester::{Requester, RequesterConfig};
+use etherslot_wire::control::{AttachStatus, Name};
+use etherslot_wire::tlp::Header;
+use etherslot_wire::{FunctionId, record};
+
+use crate::bring_up::{BringUp, function_below};
+use crate::guest_config::{GuestConfig, RegisterWrite};
+use crate::host_api::{Guest, Interrupt, Interrupts};
+
+/// Where the Function's MSIs and MSI-X messages go: an address that no guest gives to a device.
+const MESSAGE_ADDRESS: u64 = 0xFFFF_FFFF_FEE0_0000;
+/// The host node's ID as Requester: the Root Complex of the session's hierarchy.
+const ROOT: FunctionId = FunctionId::new(0, 0, 0);
+/// The most data of one TLP either way; the host node's Root Complex takes any size.
+pub(crate) const MAX_PAYLOAD_BYTES: u16 = 4096;
+/// Guest accesses under way at once.
+const ACCESSES: usize = 8;
+/// The longest guest access, bytes.
+const ACCESS_BYTES: usize = 4096;
+/// A guest's access ends after this, with all ones if need be: QEMU gives up after 5 s.
+const ACCESS_TIMEOUT_NS: u64 = 1_000_000_000;
+const COMPLETION_TIMEOUT_NS: u64 = 900_000_000;
+const QUARANTINE_NS: u64 = 5_000_000_000;
+const ATTACH_RETRY_NS: u64 = 1_000_000_000;
+/// Memory Reads of the Function that wait for an answer; it has at most 1024 Tags.
+const WAITING_READS: usize = 1024;
+
+/// What a slot has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotCounters {
+    /// Memory Writes applied to guest memory.
+    pub dma_writes: u64,
+    /// Bytes of them.
+    pub dma_write_bytes: u64,
+    /// Memory Reads answered from guest memory.
+    pub dma_reads: u64,
+    /// Bytes of them.
+    pub dma_read_bytes: u64,
+    /// Interrupt messages.
+    pub interrupts: u64,
+    /// Requests to memory that is not there or not permitted.
+    pub dma_faults: u64,
+    /// TLPs that broke a rule of the specification.
+    pub malformed: u64,
+    /// TLPs whose Requester ID is not the Function's.
+    pub foreign: u64,
+    /// Poisoned writes, not applied.
+    pub poisoned: u64,
+    /// Requests of a kind this Root Complex does not take.
+    pub unsupported: u64,
+    /// Completions that nobody asked for, or that came too late.
+    pub unexpected_completions: u64,
+    /// Guest accesses that the device did not answer in time.
+    pub access_timeouts: u64,
+    /// Error messages of the Function (`ERR_COR`, `ERR_NONFATAL`, `ERR_FATAL`).
+    pub error_messages: u64,
+    /// Guest accesses, configuration and BAR.
+    pub accesses: u64,
+    /// Posted writes of the guest dropped because the device was lost.
+    pub lost_writes: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No session, or not asked for yet.
+    Detached,
+    /// Asked for; ask again at this time.
+    Attaching { retry_at_ns: u64 },
+    /// Being enumerated; whether the step's request is on its way.
+    BringUp { script: BringUp, asked: bool },
+    /// In use.
+    Ready,
+}
+
+/// Why a Request was sent.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    BringUp,
+    Access { index: u8, generation: u32 },
+    Own,
+}
+
+/// Something that waits to be sent, in order.
+#[derive(Clone, Copy, Debug)]
+enum Outgoing {
+    CfgWrite {
+        target: FunctionId,
+        write: RegisterWrite,
+        purpose: Purpose,
+    },
+    MemWrite {
+        address: u64,
+        data: [u8; 16],
+    },
+    /// The rest of a guest's read.
+    Read {
+        index: u8,
+        generation: u32,
+    },
+    HotReset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AccessKind {
+    Free,
+    ConfigRead { offset: u16 },
+    ConfigWrite,
+    BarRead { address: u64 },
+    Reset,
+}
+
+#[derive(Debug)]
+struct Access {
+    id: u64,
+    kind: AccessKind,
+    generation: u32,
+    bytes: u16,
+    issued: u16,
+    /// Bytes of a read, or Requests of a write, that have been answered.
+    done: u16,
+    deadline_ns: u64,
+    data: Box<[u8; ACCESS_BYTES]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WaitingRead {
+    header: Header,
+    /// Bytes of it that have been answered.
+    sent: u16,
+    supported: bool,
+}
+
+/// A slot.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) name: Name,
+    pub(crate) stream: u16,
+    pub(crate) counters: SlotCounters,
+    index: usize,
+    hide_msix: bool,
+    state: State,
+    port: FunctionId,
+    function: FunctionId,
+    requester: Requester<Purpose>,
+    config: Option<GuestConfig>,
+    interrupts: Interrupts,
+    /// The Function's interrupt capability does not hold what `interrupts` asks for yet.
+    interrupts_pending: bool,
+    intx: bool,
+    outgoing: VecDeque<Outgoing>,
+    accesses: [Access; ACCESSES],
+    reads: VecDeque<WaitingRead>,
+}
+
+impl Slot {
+    pub(crate) fn new(index: usize, name: Name, stream: u16, hide_msix: bool) -> Self {
+        let access = |_| Access {
+            id: 0,
+            kind: AccessKind::Free,
+            generation: 0,
+            bytes: 0,
+            issued: 0,
+            done: 0,
+            deadline_ns: 0,
+            data: Box::new([0xFF; ACCESS_BYTES]),
+        };
+        let requester = RequesterConfig {
+            tags: 256,
+            completion_timeout_ns: COMPLETION_TIMEOUT_NS,
+            quarantine_ns: QUARANTINE_NS,
+        };
+        Self {
+            name,
+            stream,
+            counters: SlotCounters::default(),
+            index,
+            hide_msix,
+            state: State::Detached,
+            port: FunctionId::default(),
+            function: FunctionId::default(),
+            requester: Requester::new(requester),
+            config: None,
+            interrupts: Interrupts::Legacy,
+            interrupts_pending: false,
+            intx: false,
+            outgoing: VecDeque::with_capacity(64),
+            accesses: std::array::from_fn(access),
+            reads: VecDeque::with_capacity(WAITING_READS),
+        }
+    }
+
+    /// The session to the box is up: the Function is to be asked for.
+    pub(crate) fn session_up(&mut self) {
+        self.state = State::Attaching { retry_at_ns: 0 };
+    }
+
+    /// The session to the box is gone, and the Function with it.
+    pub(crate) fn session_lost(&mut self, guest: &mut dyn Guest) {
+        let was_ready = matches!(self.state, State::Ready);
+        self.state = State::Detached;
+        self.forget(guest);
+        if was_ready {
+            tracing::warn!(device = self.name.as_str(), "device lost");
+            guest.lost(self.index);
+        }
+    }
+
+    /// Ends all that is under way.
+    fn forget(&mut self, guest: &mut dyn Guest) {
+        self.requester.clear();
+        self.outgoing.clear();
+        self.reads.clear();
+        for index in 0..ACCESSES {
+            self.finish(index, guest);
+        }
+        if std::mem::take(&mut self.intx) {
+            guest.interrupt(self.index, Interrupt::IntX(false));
+        }
+    }
+
+    /// The box's answer to an Attach.
+    pub(crate) fn attached(&mut self, now_ns: u64, status: AttachStatus, port: FunctionId) {
+        if !matches!(self.state, State::Attaching { .. }) {
+            return;
+        }
+        if status == AttachStatus::Attached {
+            self.port = port;
+            self.function = function_below(port);
+            self.state = State::BringUp { script: BringUp::new(port), asked: false };
+        } else {
+            tracing::warn!(
+                device = self.name.as_str(),
+                ?status,
+                "the box does not give the device; asking again"
+            );
+            self.state = State::Attaching { retry_at_ns: now_ns + ATTACH_RETRY_NS };
+        }
+    }
+}
+
+const _: () = assert!(record::MAX_PAYLOAD_BYTES >= MAX_PAYLOAD_BYTES as usize + 16);

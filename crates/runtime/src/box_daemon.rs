@@ -1,0 +1,108 @@
+//! `etherslot box`: devices over media, served to the hosts of a link.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
+use etherslot_netio::{Address, Port};
+use etherslot_node::{BoxLimits, BoxNode};
+use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
+use etherslot_storage::Medium as _;
+use etherslot_storage::file::{FileConfig, FileMedium};
+use etherslot_wire::control::Name;
+
+use crate::clock::Clock;
+use crate::options::{BoxOptions, DeviceOptions};
+use crate::signals::Signals;
+use crate::sleeper::Sleeper;
+use crate::{StartError, identity, link, report};
+
+/// A device, and what wakes the daemon for it.
+struct Made {
+    name: Name,
+    endpoint: Box<Endpoint>,
+    wakers: Vec<OwnedFd>,
+}
+
+fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
+    let failed = |reason: String| StartError::Device { device: options.name.clone(), reason };
+    let mut namespaces = Vec::new();
+    let mut wakers = Vec::new();
+    for namespace in &options.nvme.namespaces {
+        let config = FileConfig { read_only: namespace.read_only, ..FileConfig::default() };
+        let medium = FileMedium::open(&namespace.path, &config).map_err(|source| StartError::Medium {
+            device: options.name.clone(),
+            path: namespace.path.clone(),
+            source,
+        })?;
+        let info = medium.info();
+        tracing::info!(
+            device = options.name,
+            path = %namespace.path.display(),
+            bytes = info.bytes,
+            direct = medium.is_direct(),
+            "namespace opened"
+        );
+        if let Some(fd) = medium.fd() {
+            wakers.push(fd.try_clone_to_owned()?);
+        }
+        namespaces.push(Namespace::new(Box::new(medium), namespace.block_bytes));
+    }
+    let config = NvmeConfig {
+        serial: options.nvme.serial.clone(),
+        model: options.nvme.model.clone(),
+        max_queue_pairs: options.nvme.queue_pairs,
+        cmb_bytes: options.nvme.cmb_bytes,
+        ..NvmeConfig::default()
+    };
+    let nvme = Nvme::new(config, namespaces).map_err(|error| failed(error.to_string()))?;
+    let name = Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
+    let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
+    Ok(Made { name, endpoint, wakers })
+}
+
+/// Runs a box until SIGTERM or SIGINT.
+pub fn run(options: BoxOptions) -> Result<(), StartError> {
+    let clock = Clock::start();
+    let mut signals = Signals::install()?;
+    let mut sleeper = Sleeper::new(options.run.busy_poll)?;
+    sleeper.watch(signals.fd())?;
+    let mut port = link::open(&options.link)?;
+    if let Some(fd) = port.fd() {
+        sleeper.watch(fd)?;
+    }
+    let mut functions = Vec::new();
+    let mut wakers = Vec::new();
+    for device in &options.devices {
+        let made = make_nvme(device)?;
+        functions.push((made.name, made.endpoint));
+        wakers.extend(made.wakers);
+    }
+    for waker in &wakers {
+        sleeper.watch(waker.as_fd())?;
+    }
+    let config = link::session_config(&options.session, &options.run.name, port.max_frame_bytes());
+    let mut node = BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions);
+    tracing::info!(name = options.run.name, address = %port.address(), devices = options.devices.len(), "ready");
+
+    while !signals.stop() {
+        let now_ns = clock.now_ns();
+        port.tick(now_ns);
+        let mut progress = port.receive(&mut |from, frame| node.receive(now_ns, from, frame)) != 0;
+        progress |= node.poll(now_ns);
+        progress |= transmit(&mut node, port.as_mut(), clock.now_ns());
+        if signals.report() {
+            report::of_box(&node, port.as_ref());
+        }
+        let deadline_ns = [node.deadline_ns(), port.poll_at()].into_iter().flatten().min();
+        sleeper.rest(clock.now_ns(), progress, deadline_ns)?;
+    }
+    node.close();
+    transmit(&mut node, port.as_mut(), clock.now_ns());
+    report::of_box(&node, port.as_ref());
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn transmit(node: &mut BoxNode<Address>, port: &mut dyn Port, now_ns: u64) -> bool {
+    node.transmit(now_ns, &mut |to, frames| port.send(to, frames))
+}

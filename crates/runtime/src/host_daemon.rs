@@ -1,0 +1,291 @@
+//! `etherslot host`: remote devices as vfio-user sockets.
+
+use etherslot_netio::{Address, Port};
+use etherslot_node::{Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig};
+use etherslot_vfio_user::message::{irq, region};
+use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, MessageId, RegionInfo, Server};
+use etherslot_wire::control::Name;
+
+use crate::clock::Clock;
+use crate::options::{HostOptions, Interrupts, SlotOptions};
+use crate::signals::Signals;
+use crate::sleeper::Sleeper;
+use crate::{StartError, identity, link, report};
+
+const CONFIG_BYTES: u64 = 4096;
+
+/// The guest's side of a slot: its socket, once the device is known.
+struct Door {
+    options: SlotOptions,
+    server: Option<Server>,
+    failed: Option<StartError>,
+    waiting: Waiting,
+}
+
+/// The guest's messages that wait for the device, by the numbers under which the node knows them.
+#[derive(Default)]
+struct Waiting {
+    messages: Vec<(u64, MessageId)>,
+    next: u64,
+}
+
+impl Waiting {
+    fn add(&mut self, id: MessageId) -> u64 {
+        self.next += 1;
+        self.messages.push((self.next, id));
+        self.next
+    }
+
+    fn take(&mut self, number: u64) -> Option<MessageId> {
+        let at = self.messages.iter().position(|&(known, _)| known == number)?;
+        Some(self.messages.swap_remove(at).1)
+    }
+}
+
+impl Door {
+    /// Opens the socket for a device that was attached for the first time.
+    fn open(&mut self, device: &Device) {
+        let msix = if self.options.interrupts == Interrupts::MsiX { device.msix_vectors } else { 0 };
+        let mut info = DeviceInfo::default();
+        for (region, bytes) in device.bar_bytes.into_iter().enumerate().filter(|&(_, bytes)| bytes != 0) {
+            info.regions[region] = RegionInfo::read_write(bytes);
+        }
+        info.regions[region::CONFIG as usize] = RegionInfo::read_write(CONFIG_BYTES);
+        info.irqs[irq::INTX as usize] = u32::from(device.intx);
+        info.irqs[irq::MSI as usize] = u32::from(device.msi_vectors);
+        info.irqs[irq::MSIX as usize] = u32::from(msix);
+        match Server::bind(&self.options.socket, info) {
+            Ok(server) => {
+                tracing::info!(device = self.options.device, socket = %self.options.socket.display(), "socket open");
+                self.server = Some(server);
+            }
+            Err(source) => {
+                let device = self.options.device.clone();
+                self.failed = Some(StartError::Socket { device, source });
+            }
+        }
+    }
+}
+
+/// All guests of the host node.
+struct Doors(Vec<Door>);
+
+impl Guest for Doors {
+    fn read(&mut self, slot: usize, address: u64, data: &mut [u8]) -> bool {
+        self.0[slot].server.as_ref().is_some_and(|server| server.memory().read(address, data).is_ok())
+    }
+
+    fn write(&mut self, slot: usize, address: u64, data: &[u8]) -> bool {
+        self.0[slot].server.as_ref().is_some_and(|server| server.memory().write(address, data).is_ok())
+    }
+
+    fn interrupt(&mut self, slot: usize, interrupt: Interrupt) {
+        let Some(server) = &mut self.0[slot].server else { return };
+        match interrupt {
+            Interrupt::IntX(level) => server.set_intx_level(level),
+            Interrupt::Message(vector) => {
+                let index = if server.irqs_assigned(irq::MSIX) != 0 { irq::MSIX } else { irq::MSI };
+                server.trigger(index, u32::from(vector))
+            }
+        };
+    }
+
+    fn completed(&mut self, slot: usize, access: u64, data: &[u8]) {
+        let door = &mut self.0[slot];
+        if let (Some(id), Some(server)) = (door.waiting.take(access), &mut door.server) {
+            if data.is_empty() { server.reply_done(id) } else { server.reply_read(id, data) };
+        }
+    }
+
+    fn attached(&mut self, slot: usize, device: &Device) {
+        if self.0[slot].server.is_none() {
+            self.0[slot].open(device);
+        }
+    }
+
+    fn lost(&mut self, _slot: usize) {}
+}
+
+/// One slot's socket and the node, for the time of a poll.
+struct SlotHandler<'a> {
+    node: &'a mut HostNode<Address>,
+    waiting: &'a mut Waiting,
+    slot: usize,
+    now_ns: u64,
+    irqs_changed: bool,
+    released: bool,
+}
+
+impl SlotHandler<'_> {
+    /// What `outcome` means to the client; `number` is the message's, if it has one.
+    fn answer(&mut self, number: Option<u64>, outcome: Result<Accepted, Refused>) -> Answer {
+        if outcome == Ok(Accepted::Later) {
+            return if number.is_some() { Answer::Later } else { Answer::Done };
+        }
+        if let Some(number) = number {
+            self.waiting.take(number);
+        }
+        match outcome {
+            Ok(_) => Answer::Done,
+            Err(Refused::Range) => Answer::Error(Errno::INVAL),
+            Err(Refused::Busy) => Answer::Error(Errno::BUSY),
+        }
+    }
+
+    /// The number under which the node is to know a message. A posted one gets a number nobody waits for.
+    fn number(&mut self, id: Option<MessageId>) -> Option<u64> {
+        id.map(|id| self.waiting.add(id))
+    }
+}
+
+impl Handler for SlotHandler<'_> {
+    fn connected(&mut self) {
+        tracing::info!(slot = self.slot, "guest connected");
+    }
+
+    fn disconnected(&mut self) {
+        tracing::info!(slot = self.slot, "guest gone");
+        self.waiting.messages.clear();
+        self.released = true;
+    }
+
+    fn read(&mut self, id: MessageId, region: u32, offset: u64, data: &mut [u8]) -> Answer {
+        let number = self.waiting.add(id);
+        let (now_ns, slot) = (self.now_ns, self.slot);
+        data.fill(0xFF);
+        let outcome = match region {
+            region::CONFIG => self.node.config_read(now_ns, slot, number, offset, data.len()),
+            bar if bar < region::ROM => {
+                self.node.bar_read(now_ns, slot, number, bar as usize, offset, data.len())
+            }
+            _ => Err(Refused::Range),
+        };
+        self.answer(Some(number), outcome)
+    }
+
+    fn write(&mut self, id: Option<MessageId>, region: u32, offset: u64, data: &[u8]) -> Answer {
+        let (now_ns, slot) = (self.now_ns, self.slot);
+        if region < region::ROM {
+            // Posted on the wire whatever the client wants.
+            let outcome = self.node.bar_write(slot, region as usize, offset, data);
+            return self.answer(None, outcome.map(|()| Accepted::AllOnes));
+        }
+        if region != region::CONFIG {
+            return self.answer(None, Err(Refused::Range));
+        }
+        let number = self.number(id);
+        let outcome = self.node.config_write(now_ns, slot, number.unwrap_or(0), offset, data);
+        self.answer(number, outcome)
+    }
+
+    fn reset(&mut self, id: Option<MessageId>) -> Answer {
+        let number = self.number(id);
+        let outcome = self.node.reset(self.now_ns, self.slot, number);
+        self.answer(number, outcome)
+    }
+
+    fn irqs_changed(&mut self, _index: u32) {
+        self.irqs_changed = true;
+    }
+
+    fn memory_changed(&mut self) {}
+
+    fn room(&self) -> bool {
+        self.node.has_room(self.slot)
+    }
+}
+
+fn poll_door(door: &mut Door, node: &mut HostNode<Address>, slot: usize, now_ns: u64) -> bool {
+    let Some(server) = &mut door.server else { return false };
+    let waiting = &mut door.waiting;
+    let mut handler = SlotHandler { node, waiting, slot, now_ns, irqs_changed: false, released: false };
+    let progress = server.poll(&mut handler);
+    let SlotHandler { irqs_changed, released, .. } = handler;
+    if released {
+        // Nothing of the guest's device may go on: its memory is gone.
+        let _ = node.reset(now_ns, slot, None);
+    } else if irqs_changed {
+        let (msi, msix) = (server.irqs_assigned(irq::MSI), server.irqs_assigned(irq::MSIX));
+        node.set_interrupts(slot, match (msi, msix) {
+            (_, 1..) => GuestInterrupts::MsiX,
+            (1.., 0) => GuestInterrupts::Msi(msi as u16),
+            (0, 0) => GuestInterrupts::Legacy,
+        });
+    }
+    progress
+}
+
+/// Runs a host node until SIGTERM or SIGINT.
+pub fn run(options: HostOptions) -> Result<(), StartError> {
+    let clock = Clock::start();
+    let mut signals = Signals::install()?;
+    let mut sleeper = Sleeper::new(options.run.busy_poll)?;
+    sleeper.watch(signals.fd())?;
+    let mut port = link::open(&options.link)?;
+    if let Some(fd) = port.fd() {
+        sleeper.watch(fd)?;
+    }
+    let config = link::session_config(&options.session, &options.run.name, port.max_frame_bytes());
+    let mut slots = Vec::new();
+    for slot in &options.slots {
+        let name = Name::new(&slot.device).ok_or_else(|| StartError::Device {
+            device: slot.device.clone(),
+            reason: "the name has to be 1 to 32 bytes long".to_owned(),
+        })?;
+        slots.push(SlotConfig { name, address: slot.address, hide_msix: slot.interrupts == Interrupts::Msi });
+    }
+    let mut node = HostNode::new(config, identity::seed(), &slots);
+    let doors = options.slots.into_iter().map(|options| Door {
+        options,
+        server: None,
+        failed: None,
+        waiting: Waiting::default(),
+    });
+    let mut doors = Doors(doors.collect());
+    let mut ready = false;
+    tracing::info!(name = options.run.name, address = %port.address(), slots = doors.0.len(), "started");
+
+    while !signals.stop() {
+        let now_ns = clock.now_ns();
+        port.tick(now_ns);
+        let mut progress = port.receive(&mut |from, frame| node.receive(now_ns, from, frame, &mut doors)) != 0;
+        for (slot, door) in doors.0.iter_mut().enumerate() {
+            progress |= poll_door(door, &mut node, slot, now_ns);
+        }
+        progress |= node.poll(now_ns, &mut doors);
+        progress |= transmit(&mut node, port.as_mut(), clock.now_ns());
+        if !ready {
+            ready = open_doors(&mut doors, &sleeper)?;
+        }
+        if signals.report() {
+            report::of_host(&node, port.as_ref());
+        }
+        let deadline_ns = [node.deadline_ns(), port.poll_at()].into_iter().flatten().min();
+        sleeper.rest(clock.now_ns(), progress, deadline_ns)?;
+    }
+    node.close();
+    transmit(&mut node, port.as_mut(), clock.now_ns());
+    report::of_host(&node, port.as_ref());
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Watches the sockets that have been opened; true once all of them are.
+fn open_doors(doors: &mut Doors, sleeper: &Sleeper) -> Result<bool, StartError> {
+    if let Some(error) = doors.0.iter_mut().find_map(|door| door.failed.take()) {
+        return Err(error);
+    }
+    let servers: Vec<&Server> = doors.0.iter().filter_map(|door| door.server.as_ref()).collect();
+    if servers.len() < doors.0.len() {
+        return Ok(false);
+    }
+    for server in servers {
+        sleeper.watch(server.fd())?;
+    }
+    tracing::info!("ready");
+    Ok(true)
+}
+
+fn transmit(node: &mut HostNode<Address>, port: &mut dyn Port, now_ns: u64) -> bool {
+    node.transmit(now_ns, &mut |to, frames| port.send(to, frames))
+}

@@ -1,0 +1,37 @@
+//! Who a node is, from one start to the next, and how this start differs from the others.
+
+use etherslot_wire::NodeId;
+
+/// The node's ID: the same for the same name on the same machine.
+pub(crate) fn node_id(name: &str) -> NodeId {
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    // FNV-1a, 128 bits.
+    let mut hash: u128 = 0x6C62_272E_07BB_0142_62B8_2175_6295_C58D;
+    for byte in machine.trim().bytes().chain([0]).chain(name.bytes()) {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013B);
+    }
+    NodeId(hash.to_be_bytes())
+}
+
+/// Entropy for the epochs of this life.
+pub(crate) fn seed() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    // The standard library keys each RandomState from the system's entropy.
+    RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_keeps_its_id_and_another_name_has_another() {
+        assert_eq!(node_id("box"), node_id("box"));
+        assert_ne!(node_id("box"), node_id("host"));
+    }
+
+    #[test]
+    fn two_lives_have_two_seeds() {
+        assert_ne!(seed(), seed());
+    }
+}

@@ -1,0 +1,140 @@
+//! What a daemon is told to be: checked values, whatever file or flags they came from.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use etherslot_netio::Address;
+
+/// An I/O box.
+#[derive(Debug)]
+pub struct BoxOptions {
+    /// Name and poll loop.
+    pub run: LoopOptions,
+    /// Its link.
+    pub link: LinkOptions,
+    /// Its sessions.
+    pub session: SessionOptions,
+    /// Its devices, with unique names.
+    pub devices: Vec<DeviceOptions>,
+}
+
+/// A host node.
+#[derive(Debug)]
+pub struct HostOptions {
+    /// Name and poll loop.
+    pub run: LoopOptions,
+    /// Its link.
+    pub link: LinkOptions,
+    /// Its sessions.
+    pub session: SessionOptions,
+    /// The remote devices that it offers.
+    pub slots: Vec<SlotOptions>,
+}
+
+/// The poll loop.
+#[derive(Debug)]
+pub struct LoopOptions {
+    /// The node's name.
+    pub name: String,
+    /// How long to go on polling after the last thing that happened, before sleeping.
+    pub busy_poll: Duration,
+}
+
+/// The link.
+#[derive(Debug)]
+pub struct LinkOptions {
+    /// Which back end.
+    pub kind: LinkKind,
+    /// Where to write a pcapng capture.
+    pub capture: Option<PathBuf>,
+    /// Faults to make on purpose, in the words of `etherslot_netio::impair`.
+    pub impair: Option<String>,
+}
+
+/// A link's back end.
+#[derive(Debug)]
+pub enum LinkKind {
+    /// Raw Ethernet by `AF_PACKET`.
+    Packet {
+        /// The network interface.
+        interface: String,
+    },
+    /// UDP.
+    Udp {
+        /// Where to listen.
+        listen: SocketAddr,
+        /// The path's MTU, if it is not the interface's.
+        mtu: Option<u16>,
+    },
+}
+
+/// Sessions.
+#[derive(Debug)]
+pub struct SessionOptions {
+    /// Offer the published mode: in-order receiver, Go-Back-N.
+    pub classic: bool,
+    /// Frames in flight and held out of order; by default as many as the link's frame size asks for.
+    pub window_frames: Option<u16>,
+    /// A peer silent for this long is dead.
+    pub dead_after: Duration,
+    /// How often an idle session shows that it lives.
+    pub heartbeat: Duration,
+}
+
+/// A device of a box.
+#[derive(Debug)]
+pub struct DeviceOptions {
+    /// What hosts call it: 1 to 32 bytes.
+    pub name: String,
+    /// The NVMe controller it is.
+    pub nvme: NvmeOptions,
+}
+
+/// An NVMe controller.
+#[derive(Debug)]
+pub struct NvmeOptions {
+    /// Serial number, up to 20 characters.
+    pub serial: String,
+    /// Model number, up to 40 characters.
+    pub model: String,
+    /// I/O queue pairs, 1 to 64.
+    pub queue_pairs: u16,
+    /// Size of the Controller Memory Buffer, if it has one.
+    pub cmb_bytes: Option<u32>,
+    /// Namespaces, in the order of their IDs from 1.
+    pub namespaces: Vec<NamespaceOptions>,
+}
+
+/// A namespace.
+#[derive(Debug)]
+pub struct NamespaceOptions {
+    /// The file or block device behind it.
+    pub path: PathBuf,
+    /// 512 or 4096.
+    pub block_bytes: u32,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+/// A remote device that a host node offers.
+#[derive(Debug)]
+pub struct SlotOptions {
+    /// Its name in the box.
+    pub device: String,
+    /// The box.
+    pub address: Address,
+    /// The vfio-user socket.
+    pub socket: PathBuf,
+    /// How it may interrupt.
+    pub interrupts: Interrupts,
+}
+
+/// How a device may interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupts {
+    /// By all that it has.
+    MsiX,
+    /// By INTx and MSI; MSI-X is hidden from the guest, since QEMU can't unplug a vfio-user device that has it.
+    Msi,
+}

@@ -1,0 +1,89 @@
+//! When to poll on and when to sleep, and what wakes the daemon.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+/// Sleeps on file descriptors after a time of polling in vain.
+#[derive(Debug)]
+pub struct Sleeper {
+    epoll: OwnedFd,
+    busy_poll_ns: u64,
+    last_progress_ns: u64,
+}
+
+/// Sleeps are cut to this, so that nothing that failed to wake the daemon delays it for ever.
+const LONGEST_SLEEP_NS: u64 = 100_000_000;
+
+impl Sleeper {
+    /// A sleeper that polls for `busy_poll` after the last progress.
+    pub fn new(busy_poll: Duration) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll, busy_poll_ns: busy_poll.as_nanos() as u64, last_progress_ns: 0 })
+    }
+
+    /// Wakes when `fd` is readable.
+    pub fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
+    }
+
+    /// Wakes when `fd` is no longer to be watched: forgets it, if it was known.
+    pub fn unwatch(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Called after each round of the loop: returns at once if there was progress, or not long ago; otherwise sleeps until
+    /// a watched descriptor is readable or `deadline_ns` has come.
+    pub fn rest(&mut self, now_ns: u64, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
+        if progress {
+            self.last_progress_ns = now_ns;
+            return Ok(());
+        }
+        if now_ns - self.last_progress_ns < self.busy_poll_ns {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let sleep_ns = deadline_ns.map_or(LONGEST_SLEEP_NS, |at| at.saturating_sub(now_ns)).min(LONGEST_SLEEP_NS);
+        if sleep_ns == 0 {
+            return Ok(());
+        }
+        let timeout = Timespec { tv_sec: (sleep_ns / 1_000_000_000) as i64, tv_nsec: (sleep_ns % 1_000_000_000) as i64 };
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
+        match epoll::wait(self.epoll.as_fd(), &mut events, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::time::Instant;
+
+    #[test]
+    fn sleeps_until_the_deadline_and_wakes_for_a_descriptor() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut sleeper = Sleeper::new(Duration::ZERO).unwrap();
+        sleeper.watch(reader.as_fd()).unwrap();
+        let started = Instant::now();
+        sleeper.rest(1_000, false, Some(1_000 + 5_000_000)).unwrap();
+        assert!(started.elapsed() >= Duration::from_millis(5));
+        writer.write_all(b"x").unwrap();
+        let started = Instant::now();
+        sleeper.rest(1_000, false, None).unwrap();
+        assert!(started.elapsed() < Duration::from_millis(100));
+    }
+
+    #[test]
+    fn does_not_sleep_while_there_is_progress() {
+        let mut sleeper = Sleeper::new(Duration::from_secs(1)).unwrap();
+        sleeper.rest(1_000, true, None).unwrap();
+        let started = Instant::now();
+        sleeper.rest(2_000, false, None).unwrap();
+        assert!(started.elapsed() < Duration::from_millis(50));
+    }
+}
