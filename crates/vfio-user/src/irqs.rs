@@ -80,7 +80,7 @@ impl Irqs {
             if !disables {
                 return Err(Errno::INVAL);
             }
-            vectors.iter_mut().for_each(|vector| *vector = Vector::default());
+            vectors.fill_with(Vector::default);
             if request.index == irq::INTX {
                 Self::watch(&mut self.mask, None, poller)?;
                 Self::watch(&mut self.unmask, None, poller)?;

@@ -214,8 +214,13 @@ impl Server {
             match outcome {
                 Served::Yes => served += 1,
                 Served::Stalled => {
-                    stalled = true;
-                    break;
+                    // It may be that replies have to go first.
+                    let room = self.outbound.room();
+                    self.outbound.flush(socket)?;
+                    if self.outbound.room() == room {
+                        stalled = true;
+                        break;
+                    }
                 }
                 Served::Incomplete => {
                     // Replies first: the client may wait for one.

@@ -10,7 +10,7 @@ use crate::info::DeviceInfo;
 use crate::irqs::Irqs;
 use crate::message::{
     Capabilities, Errno, HEADER_BYTES, Header, MAX_FDS, REGION_ACCESS_BYTES, RegionInfoReply, Request,
-    SetIrqs, Version, WriteMulti, header_of_reply, irq, region,
+    SetIrqs, Version, WriteMulti, header_of_reply, irq, region, unmap_fields,
 };
 use crate::pending::{self, Kind, MessageId, Pending};
 use crate::poller::Poller;
@@ -19,6 +19,9 @@ use crate::server::Counters;
 /// The version of the protocol that is spoken.
 const MAJOR: u16 = 0;
 const MINOR: u16 = 1;
+
+/// Windows without a file are complained about from this size on.
+const UNSHARED_BYTES: u64 = 64 << 20;
 
 /// The most a reply takes, besides the data of a read.
 pub(crate) const MAX_REPLY_BYTES: usize = HEADER_BYTES + 512;
@@ -86,8 +89,8 @@ pub(crate) struct Session {
     pub(crate) reserved_bytes: usize,
     /// Writes done of the REGION_WRITE_MULTI that is the next message.
     multi_done: usize,
-    /// Memory without a file has been complained about.
-    unshared: bool,
+    /// That a client's memory can't be used has been said: once for each.
+    complained: bool,
     fds: Vec<OwnedFd>,
     data: Box<[u8]>,
     pub(crate) counters: Counters,
@@ -131,7 +134,7 @@ impl Session {
             pending: pending::Table::new(),
             reserved_bytes: 0,
             multi_done: 0,
-            unshared: false,
+            complained: false,
             fds: Vec::with_capacity(MAX_FDS),
             data: vec![0; info.max_transfer_bytes as usize].into_boxed_slice(),
             counters: Counters::default(),
@@ -147,7 +150,7 @@ impl Session {
         self.pending.clear();
         self.reserved_bytes = 0;
         self.multi_done = 0;
-        self.unshared = false;
+        self.complained = false;
         self.fds.clear();
     }
 
@@ -214,7 +217,7 @@ impl Session {
                 }
                 mapped.map(|()| &[][..])
             }
-            Request::DmaUnmap { argsz, flags, all, address, bytes } => {
+            Request::DmaUnmap { argsz, all, address, bytes } => {
                 let unmapped = if all {
                     self.memory.unmap_all();
                     Ok(())
@@ -224,10 +227,7 @@ impl Session {
                 if unmapped.is_ok() {
                     handler.memory_changed();
                 }
-                buffer[0..4].copy_from_slice(&argsz.to_ne_bytes());
-                buffer[4..8].copy_from_slice(&flags.to_ne_bytes());
-                buffer[8..16].copy_from_slice(&address.to_ne_bytes());
-                buffer[16..24].copy_from_slice(&bytes.to_ne_bytes());
+                buffer[..24].copy_from_slice(&unmap_fields(argsz, all, address, bytes));
                 unmapped.map(|()| &buffer[..24])
             }
             Request::GetInfo => {
@@ -322,14 +322,14 @@ impl Session {
         if self.fds.len() > 1 {
             return Err(Errno::INVAL);
         }
-        let fd = self.fds.first().map(AsFd::as_fd);
         // ROMs and video memory come without a file; so does all memory, if the client was told to share none.
-        if fd.is_none() && bytes >= 64 << 20 && !self.unshared {
-            self.unshared = true;
-            warn!("the client does not share its memory: use memory-backend-memfd with share=on");
+        if self.fds.is_empty() && bytes >= UNSHARED_BYTES {
+            self.complain("it does not share its memory: use memory-backend-memfd with share=on");
         }
+        let fd = self.fds.first().map(AsFd::as_fd);
         self.memory.map(fd, offset, address, bytes, access).map_err(|error| {
-            warn!(address, bytes, offset, %error, "window refused");
+            debug!(address, bytes, offset, %error, "window refused");
+            self.complain(&error);
             match error {
                 MapError::Overlap => Errno::EXIST,
                 MapError::TooManyWindows | MapError::TooManyFiles => Errno::NOSPC,
@@ -337,6 +337,12 @@ impl Session {
                 _ => Errno::INVAL,
             }
         })
+    }
+
+    fn complain(&mut self, cause: impl std::fmt::Display) {
+        if !std::mem::replace(&mut self.complained, true) {
+            warn!(%cause, "the device can't reach the client's memory");
+        }
     }
 
     fn set_irqs(
@@ -378,14 +384,13 @@ impl Session {
             return true;
         }
         self.pending.take(id);
-        match answer {
-            Answer::Error(error) => reply(outbound, header, Err(error), &mut self.counters),
-            _ => {
-                let data = &self.data[..count as usize];
-                let fields = access_fields(offset, region, count);
-                let reply = header_of_reply(header.id, header.command, Ok(fields.len() + data.len()));
-                outbound.push(&reply, &[&fields, data]);
-            }
+        if let Answer::Error(error) = answer {
+            reply(outbound, header, Err(error), &mut self.counters);
+        } else {
+            let data = &self.data[..count as usize];
+            let fields = access_fields(offset, region, count);
+            let reply = header_of_reply(header.id, header.command, Ok(fields.len() + data.len()));
+            outbound.push(&reply, &[&fields, data]);
         }
         true
     }

@@ -4,11 +4,13 @@
 //! from the message; what a parser returns has consistent lengths, but is not checked against the device.
 
 mod bytes;
+mod encode;
 mod header;
 mod reply;
 mod request;
 mod version;
 
+pub use encode::unmap_fields;
 pub use header::{Errno, Header, HeaderError};
 pub use reply::{IrqInfoReply, RegionInfoReply, header_of_reply};
 pub use request::{IrqAction, IrqData, Request, SetIrqs, WriteMulti, WriteOne};

@@ -25,8 +25,6 @@ pub enum Request<'a> {
     DmaUnmap {
         /// The client's argsz, which the reply repeats.
         argsz: u32,
-        /// The flags, which the reply repeats.
-        flags: u32,
         /// Everything, whatever the range.
         all: bool,
         /// The first DMA address.
@@ -139,6 +137,23 @@ pub struct WriteOne {
 }
 
 impl WriteOne {
+    /// A write of `data`; `None` unless it is 1 to 8 bytes.
+    pub fn new(region: u32, offset: u64, data: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 8];
+        bytes.get_mut(..data.len())?.copy_from_slice(data);
+        (!data.is_empty()).then_some(Self { offset, region, count: data.len() as u8, data: bytes })
+    }
+
+    /// Encodes it, as a part of REGION_WRITE_MULTI.
+    pub fn encode(&self) -> [u8; MULTI_WRITE_BYTES] {
+        let mut bytes = [0; MULTI_WRITE_BYTES];
+        bytes[0..8].copy_from_slice(&self.offset.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.region.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&u32::from(self.count).to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.data);
+        bytes
+    }
+
     /// What: 1 to 8 bytes.
     pub fn data(&self) -> &[u8] {
         &self.data[..self.count as usize]
@@ -153,6 +168,16 @@ pub struct WriteMulti<'a> {
 }
 
 impl<'a> WriteMulti<'a> {
+    /// Of writes that are encoded; `None` if there are too many or one is not whole.
+    pub fn new(writes: &'a [u8]) -> Option<Self> {
+        let whole = writes.len().is_multiple_of(MULTI_WRITE_BYTES);
+        (whole && writes.len() <= MAX_MULTI_WRITES * MULTI_WRITE_BYTES).then_some(Self { writes })
+    }
+
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.writes
+    }
+
     /// How many writes.
     pub fn count(&self) -> usize {
         self.writes.len() / MULTI_WRITE_BYTES
@@ -170,10 +195,10 @@ impl<'a> WriteMulti<'a> {
 }
 
 /// VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE.
-const MAP_READ: u32 = 1 << 0;
-const MAP_WRITE: u32 = 1 << 1;
+pub(super) const MAP_READ: u32 = 1 << 0;
+pub(super) const MAP_WRITE: u32 = 1 << 1;
 /// VFIO_DMA_UNMAP_FLAG_ALL.
-const UNMAP_ALL: u32 = 1 << 1;
+pub(super) const UNMAP_ALL: u32 = 1 << 1;
 
 impl<'a> Request<'a> {
     /// Decodes the body that follows `header`; `None` if its length or its fixed values are wrong.
@@ -200,7 +225,7 @@ impl<'a> Request<'a> {
                     return None;
                 }
                 let (address, bytes) = (reader.u64()?, reader.u64()?);
-                Self::DmaUnmap { argsz, flags, all: flags & UNMAP_ALL != 0, address, bytes }
+                Self::DmaUnmap { argsz, all: flags & UNMAP_ALL != 0, address, bytes }
             }
             command::DEVICE_GET_INFO => {
                 Self::arguments(&mut reader, 16)?;

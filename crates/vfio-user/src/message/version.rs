@@ -1,6 +1,7 @@
 //! VERSION: the body, and the JSON in it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::bytes::Reader;
 
@@ -25,10 +26,21 @@ pub struct Capabilities {
     pub write_multiple: Option<bool>,
 }
 
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Document {
-    capabilities: Capabilities,
+#[derive(Serialize)]
+struct Document<'a> {
+    capabilities: &'a Capabilities,
+}
+
+impl Capabilities {
+    fn parse(json: &[u8]) -> Option<Self> {
+        // Asked for as objects: a derived decoder would take arrays as well.
+        let document: Map<String, Value> = serde_json::from_slice(json).ok()?;
+        match document.get("capabilities") {
+            None => Some(Self::default()),
+            Some(capabilities @ Value::Object(_)) => Self::deserialize(capabilities).ok(),
+            Some(_) => None,
+        }
+    }
 }
 
 /// The body of VERSION, both ways.
@@ -48,12 +60,12 @@ impl Version {
     pub fn parse(body: &[u8]) -> Option<Self> {
         let mut reader = Reader(body);
         let (major, minor) = (reader.u16()?, reader.u16()?);
-        let document = match reader.rest() {
-            [] | [0] => Document::default(),
-            [json @ .., 0] => serde_json::from_slice(json).ok()?,
+        let capabilities = match reader.rest() {
+            [] | [0] => Capabilities::default(),
+            [json @ .., 0] => Capabilities::parse(json)?,
             _ => return None,
         };
-        Some(Self { major, minor, capabilities: document.capabilities })
+        Some(Self { major, minor, capabilities })
     }
 
     /// Encodes a body.
@@ -61,7 +73,7 @@ impl Version {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(&self.major.to_ne_bytes());
         bytes.extend_from_slice(&self.minor.to_ne_bytes());
-        let document = Document { capabilities: self.capabilities.clone() };
+        let document = Document { capabilities: &self.capabilities };
         // Numbers and booleans under fixed names always serialise.
         bytes.extend(serde_json::to_vec(&document).unwrap_or_default());
         bytes.push(0);
