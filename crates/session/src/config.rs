@@ -109,12 +109,6 @@ impl Config {
         }
     }
 
-    /// Whether a session is possible with a peer that says this.
-    pub(crate) fn suits(hello: &Hello) -> bool {
-        (MIN_FRAME_BYTES..=MAX_FRAME_BYTES).contains(&(hello.max_frame_bytes as usize))
-            && hello.receive_window_frames > 0
-    }
-
     /// The mode that both sides can do.
     pub(crate) fn agreed_mode(&self, peer: &Hello) -> Mode {
         if self.mode == Mode::Classic && peer.features & feature::CLASSIC != 0 {

@@ -7,7 +7,8 @@
 //! The crate does no I/O and has no clock: frames and the time come in as arguments, frames go out through a closure.
 //! The owner's loop is
 //!
-//! 1. hand every frame that names [`Session::epoch`] to [`Session::handle_frame`], Hellos to a [`Listener`],
+//! 1. decode what the Port received with [`parse_frame`], hand every frame that names [`Session::epoch`] to
+//!    [`Session::handle_frame`], Hellos to a [`Listener`],
 //! 2. call [`Session::handle_timeout`] once [`Session::deadline_ns`] has come,
 //! 3. put records in with [`Session::send`] while [`Session::room`] is not 0,
 //! 4. call [`Session::transmit`] after any of these.
@@ -36,8 +37,16 @@ pub use config::{Config, Mode};
 pub use controller::{Acked, Controller, Limits, Lost, Window};
 pub use counters::Counters;
 pub use etherslot_wire::control::{CloseReason, Hello};
+use etherslot_wire::frame::{Error, Header};
 pub use listener::{Heard, Listener, Refusal};
+
 pub use session::{DeadReason, Deliver, Full, Session, State};
+
+/// Decodes a frame that a Port received, and holds it against its check: what this returns is for
+/// [`Session::handle_frame`] or [`Listener::handle_hello`].
+pub fn parse_frame(frame: &[u8]) -> Result<(Header, &[u8]), Error> {
+    Header::parse_checked(frame, crc32c::crc32c)
+}
 
 /// Whether `a` comes before `b` in a row of sequences that wraps: by less than half of their range.
 pub(crate) const fn before(a: u32, b: u32) -> bool {

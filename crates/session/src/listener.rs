@@ -5,7 +5,7 @@
 //! Hellos replayed from an earlier life can fill the table for a moment, but never make or disturb a session.
 
 use etherslot_wire::control::Hello;
-use etherslot_wire::frame::{Echo, Header, Kind};
+use etherslot_wire::frame::{CHECK_BYTES, Echo, Header, Kind, put_check};
 
 use crate::config::Config;
 use crate::session::{Accepted, Session};
@@ -24,12 +24,9 @@ pub enum Heard {
 /// Why a Hello was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Not a Hello, or its body is none.
+    /// Not a Hello, or its body is none that a session could come of.
     #[error("not a Hello")]
     Malformed,
-    /// It says frames or a window with which no session is possible.
-    #[error("frame size or window is out of range")]
-    Unsuitable,
     /// It confirms an epoch that is not half-open: late, replayed, or pushed out of the table.
     #[error("confirms an epoch that is not half-open")]
     Unknown,
@@ -86,9 +83,6 @@ impl<A: Copy + Eq> Listener<A> {
         else {
             return Heard::Dropped(Refusal::Malformed);
         };
-        if !Config::suits(&hello) {
-            return Heard::Dropped(Refusal::Unsuitable);
-        }
         let lifetime_ns = self.config.dead_after_ns;
         self.half_open.retain(|entry| now_ns.saturating_sub(entry.since_ns) < lifetime_ns);
         if header.dst_epoch != 0 {
@@ -141,8 +135,11 @@ impl<A: Copy + Eq> Listener<A> {
             echo: Some(Echo { ts_ns: header.tx_ts_ns, hold_ns: 0 }),
             sack: None,
         };
+        let bytes = answer.len() + Hello::BYTES + CHECK_BYTES;
+        let reply = reply.get_mut(..bytes)?;
         let at = answer.emit(reply)?;
-        let bytes = at + self.config.hello().emit(&mut reply[at..])?;
+        self.config.hello().emit(reply.get_mut(at..)?)?;
+        put_check(reply, crc32c::crc32c)?;
         entry.replies += 1;
         Some(bytes)
     }

@@ -1,10 +1,12 @@
 //! Frame slots of the sender, and how records are put into them.
 //!
 //! A slot has room for header and SACK block before the body, so that a frame is sent from where it lies: with a SACK
-//! block the frame starts at the slot's first byte, without at [`SACK_BYTES`]. A body is not touched any more once
-//! its frame has left for the first time.
+//! block the frame starts at the slot's first byte, without at [`SACK_BYTES`]. Behind the body is room for what protects
+//! the frame. A body is not touched any more once its frame has left for the first time.
 
-use etherslot_wire::frame::{self, SACK_BYTES, TAG_BYTES};
+use std::ops::Range;
+
+use etherslot_wire::frame::{self, CHECK_BYTES, SACK_BYTES, TAG_BYTES};
 use etherslot_wire::record::{FIRST, HEADER_BYTES, Kind, LAST, MAX_PAYLOAD_BYTES, Record, size};
 
 /// Bytes of a slot before the body.
@@ -198,17 +200,22 @@ impl Pack {
         self.body(sequence).bytes
     }
 
-    /// Writes the header in front of the body.
+    /// Writes the header in front of the body, and the check behind it.
     pub(crate) fn emit(&mut self, sequence: u32, header: &frame::Header) {
-        let start = (sequence & self.mask) as usize * self.stride + RESERVED_BYTES - header.len();
-        let written = header.emit(&mut self.buffer[start..]);
-        debug_assert_eq!(written, Some(header.len()));
+        let range = self.range(sequence, header.len());
+        let frame = &mut self.buffer[range];
+        let written = header.emit(frame).and_then(|_| frame::put_check(frame, crc32c::crc32c));
+        debug_assert!(written.is_some());
+    }
+
+    fn range(&self, sequence: u32, header_bytes: usize) -> Range<usize> {
+        let body = (sequence & self.mask) as usize * self.stride + RESERVED_BYTES;
+        body - header_bytes..body + self.body(sequence).bytes as usize + CHECK_BYTES
     }
 
     /// The frame with a header of `header_bytes`, as written by [`Pack::emit`].
     pub(crate) fn frame(&self, sequence: u32, header_bytes: usize) -> &[u8] {
-        let start = (sequence & self.mask) as usize * self.stride + RESERVED_BYTES;
-        &self.buffer[start - header_bytes..start + self.body(sequence).bytes as usize]
+        &self.buffer[self.range(sequence, header_bytes)]
     }
 }
 
@@ -221,7 +228,7 @@ mod tests {
         let end = if pack.is_open() { pack.tail + 1 } else { pack.tail };
         let mut all = Vec::new();
         for sequence in from..end {
-            let mut body = pack.frame(sequence, 0);
+            let (mut body, _) = pack.frame(sequence, 0).split_last_chunk::<CHECK_BYTES>().expect("a check");
             assert!(body.len() <= pack.body_max && body.len().is_multiple_of(4));
             while !body.is_empty() {
                 let (record, rest) = Record::parse(body).expect("own record");

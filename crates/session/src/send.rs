@@ -4,7 +4,7 @@
 //! `tail` is the frame under construction. Lost frames go out before new ones; both are bounded by the window (the
 //! controller's, the receiver's cap), new ones by the peer's credit as well.
 
-use etherslot_wire::frame;
+use etherslot_wire::frame::{self, CHECK_BYTES};
 use etherslot_wire::record::{HEADER_BYTES, Kind};
 
 use crate::before;
@@ -196,7 +196,7 @@ impl Sender {
     }
 
     fn wire_bytes(&self, sequence: u32) -> u32 {
-        frame::HEADER_BYTES as u32 + u32::from(self.pack.body_bytes(sequence))
+        (frame::HEADER_BYTES + CHECK_BYTES) as u32 + u32::from(self.pack.body_bytes(sequence))
     }
 
     /// When pacing lets out the frame after one of `bytes` that leaves now.

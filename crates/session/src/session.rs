@@ -1,7 +1,7 @@
 //! One session: its state, and what passes between its sending and its receiving half.
 
 use etherslot_wire::control::{CloseReason, Hello};
-use etherslot_wire::frame::{self, Ack, Header, SACK_BYTES, flag};
+use etherslot_wire::frame::{self, Ack, CHECK_BYTES, Header, SACK_BYTES, flag};
 use etherslot_wire::record::Kind;
 
 use crate::ack::Acknowledger;
@@ -18,8 +18,8 @@ use crate::send::{BURST_FRAMES, Burst, Cause, Sender, Verdict};
 const CLOSE_FRAMES: u32 = 3;
 /// Frames dropped as against the rules before the session is closed; a damaged frame or two are not the peer's fault.
 const MAX_VIOLATIONS: u32 = 64;
-/// A frame without records: header, SACK block and the longest other body.
-const CONTROL_FRAME_BYTES: usize = frame::HEADER_BYTES + SACK_BYTES + Hello::BYTES;
+/// A frame without records: header, SACK block, the longest other body, check.
+const CONTROL_FRAME_BYTES: usize = frame::HEADER_BYTES + SACK_BYTES + Hello::BYTES + CHECK_BYTES;
 
 /// Where a session is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +248,7 @@ impl Session {
     pub fn handle_frame(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
         self.now_ns = self.now_ns.max(now_ns);
         self.counters.frames_received += 1;
-        self.counters.bytes_received += (header.len() + body.len()) as u64;
+        self.counters.bytes_received += (header.len() + body.len() + CHECK_BYTES) as u64;
         let is_answer = self.state == State::Connecting && self.peer_epoch == 0;
         if matches!(self.state, State::Dead(_) | State::Closing) {
             self.counters.dropped_state += 1;
@@ -265,7 +265,7 @@ impl Session {
 
     /// A frame while we have greeted and know no peer.
     fn handle_answer(&mut self, now_ns: u64, header: &Header, body: &[u8]) {
-        let hello = Hello::parse(body).filter(Config::suits);
+        let hello = Hello::parse(body);
         match hello.filter(|_| header.kind == frame::Kind::HelloAck && header.src_epoch != 0) {
             Some(hello) => {
                 self.agree(header.src_epoch, &hello, header.sequence);
@@ -433,11 +433,9 @@ impl Session {
                 *frame = self.sender.pack.frame(planned.sequence, planned.header_bytes);
             }
             let taken = send(&frames[..planned.len()]).min(planned.len());
+            self.counters.frames_sent += taken as u64;
+            self.counters.bytes_sent += frames[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
             for (index, planned) in planned[..taken].iter().enumerate() {
-                let bytes =
-                    planned.header_bytes as u64 + u64::from(self.sender.pack.body_bytes(planned.sequence));
-                self.counters.frames_sent += 1;
-                self.counters.bytes_sent += bytes;
                 let tx_ns = first_tx_ns + index as u64;
                 self.sender.commit(now_ns, tx_ns, planned, &mut self.counters);
             }
@@ -519,14 +517,13 @@ impl Session {
         let at = header.len();
         let Some(bytes) = self.control.get_mut(at..).and_then(body) else { return false };
         header.body_len = bytes as u16;
-        let Some(frame) = header.emit(&mut self.control).and_then(|_| self.control.get(..at + bytes)) else {
-            return false;
-        };
-        if send(&[frame]) == 0 {
+        let Some(frame) = self.control.get_mut(..at + bytes + CHECK_BYTES) else { return false };
+        let written = header.emit(frame).and_then(|_| frame::put_check(frame, crc32c::crc32c));
+        if written.is_none() || send(&[frame]) == 0 {
             return false;
         }
         self.counters.frames_sent += 1;
-        self.counters.bytes_sent += (at + bytes) as u64;
+        self.counters.bytes_sent += (at + bytes + CHECK_BYTES) as u64;
         self.next_packet_number += 1;
         self.last_tx_ns = now_ns.max(self.last_tx_ns + 1);
         true
