@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::options::{
-    BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, NamespaceOptions, NvmeOptions,
-    SessionOptions, SlotOptions,
+    BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, NamespaceOptions,
+    NvmeOptions, SessionOptions, SlotOptions,
 };
 use serde::{Deserialize, Deserializer, de};
 
@@ -138,13 +138,16 @@ enum InterruptKind {
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
     humantime::parse_duration(&text).map(Some).map_err(|error| {
-        de::Error::custom(format!("{error}; write a number and its unit, as in \"50us\", \"100ms\" or \"2s\""))
+        de::Error::custom(format!(
+            "{error}; write a number and its unit, as in \"50us\", \"100ms\" or \"2s\""
+        ))
     })
 }
 
 /// Reads a configuration file of either kind.
 pub(crate) fn read<T: de::DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     parse(&text).with_context(|| format!("in the configuration {}", path.display()))
 }
 
@@ -182,9 +185,9 @@ fn link_options(link: Link, overrides: &Overrides) -> Result<LinkOptions> {
                 bail!("[link] interface belongs to kind = \"packet\": remove it, or change the kind");
             }
             let listen = link.listen.context("[link] kind = \"udp\" needs listen = \"ADDRESS:PORT\"")?;
-            let listen = listen
-                .parse()
-                .with_context(|| format!("[link] listen = {listen:?} is not ADDRESS:PORT, as in \"0.0.0.0:4700\""))?;
+            let listen = listen.parse().with_context(|| {
+                format!("[link] listen = {listen:?} is not ADDRESS:PORT, as in \"0.0.0.0:4700\"")
+            })?;
             LinkKind::Udp { listen, mtu: link.mtu }
         }
     };
@@ -209,7 +212,12 @@ fn session_options(session: &Session) -> Result<SessionOptions> {
         "[session] dead_after has to be at least four times heartbeat, and heartbeat at least 1ms"
     );
     ensure!(dead_after <= Duration::from_secs(4), "[session] dead_after is more than 4s: use 4s or less");
-    Ok(SessionOptions { classic: session.classic, window_frames: session.window_frames, dead_after, heartbeat })
+    Ok(SessionOptions {
+        classic: session.classic,
+        window_frames: session.window_frames,
+        dead_after,
+        heartbeat,
+    })
 }
 
 impl BoxFile {
@@ -248,8 +256,14 @@ impl BoxFile {
                     "[[device]] cmb_bytes = {bytes} has to be a power of two from 4096 to 67108864"
                 );
             }
-            ensure!(!namespaces.is_empty(), "[[device]] {name:?} has no [[device.namespace]]: add at least one");
-            ensure!(namespaces.len() <= 32, "[[device]] {name:?} has more than 32 namespaces: use 32 or fewer");
+            ensure!(
+                !namespaces.is_empty(),
+                "[[device]] {name:?} has no [[device.namespace]]: add at least one"
+            );
+            ensure!(
+                namespaces.len() <= 32,
+                "[[device]] {name:?} has more than 32 namespaces: use 32 or fewer"
+            );
             for namespace in &namespaces {
                 ensure!(
                     matches!(namespace.block_bytes, 512 | 4096),
@@ -259,9 +273,16 @@ impl BoxFile {
             }
             let namespaces = namespaces
                 .into_iter()
-                .map(|Namespace { path, block_bytes, read_only }| NamespaceOptions { path, block_bytes, read_only })
+                .map(|Namespace { path, block_bytes, read_only }| NamespaceOptions {
+                    path,
+                    block_bytes,
+                    read_only,
+                })
                 .collect();
-            devices.push(DeviceOptions { name, nvme: NvmeOptions { serial, model, queue_pairs, cmb_bytes, namespaces } });
+            devices.push(DeviceOptions {
+                name,
+                nvme: NvmeOptions { serial, model, queue_pairs, cmb_bytes, namespaces },
+            });
         }
         Ok(BoxOptions {
             run: loop_options(&self.node, overrides)?,

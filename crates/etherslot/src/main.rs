@@ -49,8 +49,9 @@ struct Daemon {
 }
 
 fn run(cli: Cli) -> Result<()> {
-    let filter = EnvFilter::try_new(&cli.log)
-        .map_err(|error| anyhow::anyhow!("--log {:?}: {error}; use a level such as info or debug", cli.log))?;
+    let filter = EnvFilter::try_new(&cli.log).map_err(|error| {
+        anyhow::anyhow!("--log {:?}: {error}; use a level such as info or debug", cli.log)
+    })?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
     match cli.command {
         Command::Box(daemon) => {

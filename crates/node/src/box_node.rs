@@ -6,7 +6,9 @@ use std::fmt;
 use etherslot_pci::endpoint::Endpoint;
 use etherslot_pci::function::ResetKind;
 use etherslot_pci::hierarchy::Hierarchy;
-use etherslot_session::{Config as SessionConfig, Deliver, Heard, Listener, Session, State as SessionState};
+use etherslot_session::{
+    Config as SessionConfig, Deliver, Heard, Listener, Session, State as SessionState, parse_frame,
+};
 use etherslot_wire::FunctionId;
 use etherslot_wire::control::{AttachStatus, CONTROL_STREAM, CloseReason, Message, Name};
 use etherslot_wire::frame::{Header, Kind as FrameKind};
@@ -24,7 +26,7 @@ const REPLY_BYTES: usize = etherslot_wire::frame::MIN_FRAME_BYTES;
 /// What a box has counted, beside its sessions and hierarchies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoxCounters {
-    /// Frames that are no frames.
+    /// Frames that are no frames, or were damaged.
     pub malformed_frames: u64,
     /// Frames of no session of ours: other epochs, other senders.
     pub foreign_frames: u64,
@@ -105,7 +107,7 @@ impl Deliver for Inbound<'_> {
             Kind::Tlp => self.hierarchy.receive(self.now_ns, stream, payload),
             Kind::Control => match Message::parse(payload) {
                 Some(message) if self.asked.len() < CONTROL_BACKLOG => {
-                    self.asked.push_back((stream, message))
+                    self.asked.push_back((stream, message));
                 }
                 _ => *self.stray += 1,
             },
@@ -152,7 +154,7 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
 
     /// Takes a frame that came from `from`.
     pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8]) {
-        let Ok((header, body)) = Header::parse(frame) else {
+        let Ok((header, body)) = parse_frame(frame) else {
             self.counters.malformed_frames += 1;
             return;
         };

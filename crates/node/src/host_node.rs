@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use etherslot_session::{Config as SessionConfig, Deliver, Session, State as SessionState};
+use etherslot_session::{Config as SessionConfig, Deliver, Session, State as SessionState, parse_frame};
 use etherslot_wire::control::{CONTROL_STREAM, CloseReason, Message, Name};
-use etherslot_wire::frame::Header;
+
 use etherslot_wire::record::Kind;
 
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
@@ -31,7 +31,7 @@ pub struct SlotConfig<A> {
 /// What a host node has counted, beside its slots and sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounters {
-    /// Frames that are no frames.
+    /// Frames that are no frames, or were damaged.
     pub malformed_frames: u64,
     /// Frames of no session of ours: other epochs, other senders.
     pub foreign_frames: u64,
@@ -83,7 +83,7 @@ impl Deliver for Inbound<'_> {
             (Kind::Control, _) if stream == CONTROL_STREAM || slot.is_some() => match Message::parse(payload)
             {
                 Some(message) if self.control.len() < CONTROL_BACKLOG => {
-                    self.control.push_back((stream, message))
+                    self.control.push_back((stream, message));
                 }
                 _ => *self.stray += 1,
             },
@@ -132,7 +132,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
 
     /// Takes a frame that came from `from`.
     pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8], guest: &mut dyn Guest) {
-        let Ok((header, body)) = Header::parse(frame) else {
+        let Ok((header, body)) = parse_frame(frame) else {
             self.counters.malformed_frames += 1;
             return;
         };

@@ -55,7 +55,8 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
         ..NvmeConfig::default()
     };
     let nvme = Nvme::new(config, namespaces).map_err(|error| failed(error.to_string()))?;
-    let name = Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
+    let name =
+        Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
     let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
     Ok(Made { name, endpoint, wakers })
 }

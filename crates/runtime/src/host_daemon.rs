@@ -1,7 +1,9 @@
 //! `etherslot host`: remote devices as vfio-user sockets.
 
 use etherslot_netio::{Address, Port};
-use etherslot_node::{Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig};
+use etherslot_node::{
+    Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig,
+};
 use etherslot_vfio_user::message::{irq, region};
 use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, MessageId, RegionInfo, Server};
 use etherslot_wire::control::Name;
@@ -93,7 +95,11 @@ impl Guest for Doors {
     fn completed(&mut self, slot: usize, access: u64, data: &[u8]) {
         let door = &mut self.0[slot];
         if let (Some(id), Some(server)) = (door.waiting.take(access), &mut door.server) {
-            if data.is_empty() { server.reply_done(id) } else { server.reply_read(id, data) };
+            if data.is_empty() {
+                server.reply_done(id)
+            } else {
+                server.reply_read(id, data)
+            };
         }
     }
 
@@ -206,11 +212,14 @@ fn poll_door(door: &mut Door, node: &mut HostNode<Address>, slot: usize, now_ns:
         let _ = node.reset(now_ns, slot, None);
     } else if irqs_changed {
         let (msi, msix) = (server.irqs_assigned(irq::MSI), server.irqs_assigned(irq::MSIX));
-        node.set_interrupts(slot, match (msi, msix) {
-            (_, 1..) => GuestInterrupts::MsiX,
-            (1.., 0) => GuestInterrupts::Msi(msi as u16),
-            (0, 0) => GuestInterrupts::Legacy,
-        });
+        node.set_interrupts(
+            slot,
+            match (msi, msix) {
+                (_, 1..) => GuestInterrupts::MsiX,
+                (1.., 0) => GuestInterrupts::Msi(msi as u16),
+                (0, 0) => GuestInterrupts::Legacy,
+            },
+        );
     }
     progress
 }
@@ -248,7 +257,8 @@ pub fn run(options: HostOptions) -> Result<(), StartError> {
     while !signals.stop() {
         let now_ns = clock.now_ns();
         port.tick(now_ns);
-        let mut progress = port.receive(&mut |from, frame| node.receive(now_ns, from, frame, &mut doors)) != 0;
+        let mut progress =
+            port.receive(&mut |from, frame| node.receive(now_ns, from, frame, &mut doors)) != 0;
         for (slot, door) in doors.0.iter_mut().enumerate() {
             progress |= poll_door(door, &mut node, slot, now_ns);
         }

@@ -1,15 +1,15 @@
 //! Opening a daemon's link as its options say: back end, faults on purpose, capture.
 
+use etherslot_netio::Port;
 use etherslot_netio::impair::{Impaired, Impairment};
 use etherslot_netio::packet::{PacketConfig, PacketPort};
 use etherslot_netio::tap::Tap;
 use etherslot_netio::udp::{UdpConfig, UdpPort};
-use etherslot_netio::Port;
 
 use etherslot_session::{Config as SessionConfig, Mode};
 
-use crate::{StartError, identity};
 use crate::options::{LinkKind, LinkOptions, SessionOptions};
+use crate::{StartError, identity};
 
 /// IPv6 and UDP headers, the larger of what stands before a session frame in a datagram.
 const IPV6_UDP_BYTES: usize = 40 + 8;

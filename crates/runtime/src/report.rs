@@ -4,8 +4,13 @@ use etherslot_netio::{Address, Port};
 use etherslot_node::{BoxNode, HostNode};
 
 fn of_port(port: &dyn Port) {
-    let counted: Vec<String> =
-        port.counters().named().iter().filter(|(_, value)| *value != 0).map(|(name, value)| format!("{name}={value}")).collect();
+    let counted: Vec<String> = port
+        .counters()
+        .named()
+        .iter()
+        .filter(|(_, value)| *value != 0)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     tracing::info!(counters = counted.join(" "), "link");
 }
 

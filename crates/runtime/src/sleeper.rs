@@ -45,12 +45,17 @@ impl Sleeper {
             std::hint::spin_loop();
             return Ok(());
         }
-        let sleep_ns = deadline_ns.map_or(LONGEST_SLEEP_NS, |at| at.saturating_sub(now_ns)).min(LONGEST_SLEEP_NS);
+        let sleep_ns =
+            deadline_ns.map_or(LONGEST_SLEEP_NS, |at| at.saturating_sub(now_ns)).min(LONGEST_SLEEP_NS);
         if sleep_ns == 0 {
             return Ok(());
         }
-        let timeout = Timespec { tv_sec: (sleep_ns / 1_000_000_000) as i64, tv_nsec: (sleep_ns % 1_000_000_000) as i64 };
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
+        let timeout = Timespec {
+            tv_sec: (sleep_ns / 1_000_000_000) as i64,
+            tv_nsec: (sleep_ns % 1_000_000_000) as i64,
+        };
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
         match epoll::wait(self.epoll.as_fd(), &mut events, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),

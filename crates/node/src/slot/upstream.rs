@@ -117,10 +117,10 @@ impl Slot {
         }
         match self.requester.complete(now_ns, &completion, header.poisoned, data) {
             Outcome::Data { context, address, data, .. } => {
-                self.answered(context, address, Some(data), data.len(), guest)
+                self.answered(context, address, Some(data), data.len(), guest);
             }
             Outcome::Failed { context, address, bytes, .. } => {
-                self.answered(context, address, None, bytes, guest)
+                self.answered(context, address, None, bytes, guest);
             }
             Outcome::Unexpected => self.counters.unexpected_completions += 1,
         }
