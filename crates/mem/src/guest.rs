@@ -309,16 +309,18 @@ impl GuestMemory {
     pub fn read(&self, address: u64, data: &mut [u8]) -> Result<(), MemFault> {
         if let Some((window, host)) = self.whole(address, data.len()) {
             window.permits(Access::READ).map_err(|reason| MemFault { address, reason })?;
+            self.is_there(window, address, host, data.len())?;
             // SAFETY: `whole` says that the range lies in a window, and `permits` that it is shared and readable.
             unsafe { copy::load(host, data) };
-            return self.settle(window, address, host, data.len());
+            return self.is_there(window, address, host, data.len());
         }
         self.check(address, data.len(), Access::READ)?;
         self.pieces(address, data.len(), |window, address, host, range| {
+            self.is_there(window, address, host, range.len())?;
             // SAFETY: `check` has found every byte of the range in a shared, readable window, and `pieces` has cut it into
             // parts that lie in one window each.
             unsafe { copy::load(host, &mut data[range.clone()]) };
-            self.settle(window, address, host, range.len())
+            self.is_there(window, address, host, range.len())
         })
     }
 
@@ -329,16 +331,18 @@ impl GuestMemory {
         const WRITE: Access = Access { read: false, write: true };
         if let Some((window, host)) = self.whole(address, data.len()) {
             window.permits(WRITE).map_err(|reason| MemFault { address, reason })?;
+            self.is_there(window, address, host, data.len())?;
             // SAFETY: `whole` says that the range lies in a window, and `permits` that it is shared and writable.
             unsafe { copy::store(host, data) };
-            return self.settle(window, address, host, data.len());
+            return self.is_there(window, address, host, data.len());
         }
         self.check(address, data.len(), WRITE)?;
         self.pieces(address, data.len(), |window, address, host, range| {
+            self.is_there(window, address, host, range.len())?;
             // SAFETY: `check` has found every byte of the range in a shared, writable window, and `pieces` has cut it into
             // parts that lie in one window each.
             unsafe { copy::store(host, &data[range.clone()]) };
-            self.settle(window, address, host, range.len())
+            self.is_there(window, address, host, range.len())
         })
     }
 
@@ -401,9 +405,10 @@ impl GuestMemory {
         Some(window)
     }
 
-    /// Says whether a copy that has been made met memory that is gone.
+    /// Asked before a copy, so that nothing more is put in the place of memory known to be gone, and after it, since it may
+    /// have been the copy that found out.
     #[inline]
-    fn settle(&self, window: &Window, address: u64, host: *const u8, bytes: usize) -> Result<(), MemFault> {
+    fn is_there(&self, window: &Window, address: u64, host: *const u8, bytes: usize) -> Result<(), MemFault> {
         match &self.files[window.file] {
             Some(mapping) if !mapping.has_lost(host, bytes) => Ok(()),
             _ => Err(MemFault { address, reason: FaultReason::Lost }),

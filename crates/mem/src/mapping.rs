@@ -24,6 +24,8 @@ pub(crate) struct File {
     device: u64,
     inode: u64,
     pub(crate) bytes: u64,
+    /// A fault makes this much of it go at once.
+    page_bytes: u64,
 }
 
 impl File {
@@ -32,8 +34,14 @@ impl File {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(MapError::NotMemory);
         }
+        let fs = fstatfs(fd)?;
+        let page_bytes = match fs.f_type {
+            TMPFS_MAGIC => PAGE_BYTES,
+            HUGETLBFS_MAGIC => fs.f_bsize.cast_unsigned(),
+            _ => return Err(MapError::NotMemory),
+        };
         let bytes = u64::try_from(stat.st_size).unwrap_or(0);
-        Ok(Self { device: stat.st_dev, inode: stat.st_ino, bytes })
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino, bytes, page_bytes })
     }
 }
 
@@ -52,15 +60,9 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     pub(crate) fn new(fd: BorrowedFd<'_>, file: File, writable: bool) -> Result<Self, MapError> {
-        let fs = fstatfs(fd)?;
-        let page_bytes = match fs.f_type {
-            TMPFS_MAGIC => PAGE_BYTES,
-            HUGETLBFS_MAGIC => fs.f_bsize.cast_unsigned(),
-            _ => return Err(MapError::NotMemory),
-        };
         let bytes = file
             .bytes
-            .checked_next_multiple_of(page_bytes)
+            .checked_next_multiple_of(file.page_bytes)
             .and_then(|bytes| usize::try_from(bytes).ok())
             .ok_or(MapError::BeyondFile)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
@@ -70,7 +72,7 @@ impl Mapping {
         };
         // The signal handler makes a pointer of the faulting address.
         let address = start.expose_provenance();
-        let Some(guard) = Guard::new(address, bytes, page_bytes as usize) else {
+        let Some(guard) = Guard::new(address, bytes, file.page_bytes as usize) else {
             // SAFETY: the mapping made above; no pointer to it is kept.
             let _ = unsafe { munmap(start, bytes) };
             return Err(MapError::TooManyFiles);
@@ -97,7 +99,7 @@ impl Mapping {
         self.start.as_ptr().wrapping_add(offset as usize)
     }
 
-    /// Whether a copy of `bytes` bytes at `start` that has just been made met pages that are gone.
+    /// Whether some of the `bytes` bytes at `start` are gone, as far as is known.
     #[inline]
     pub(crate) fn has_lost(&self, start: *const u8, bytes: usize) -> bool {
         self.guard.any_lost() && self.guard.is_lost(start as usize, bytes)

@@ -79,7 +79,7 @@ impl Guard {
         TABLE[self.index].start.store(0, Ordering::Release);
     }
 
-    /// Whether any page of the mapping was lost: asked after every copy.
+    /// Whether any page of the mapping was lost: asked with every copy.
     #[inline]
     pub(crate) fn any_lost(&self) -> bool {
         TABLE[self.index].lost.load(Ordering::Acquire) != 0
