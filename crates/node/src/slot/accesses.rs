@@ -5,21 +5,35 @@ use etherslot_wire::tlp::{Header, MemRequest, Op};
 
 use super::setup::control_write;
 use super::{
-    ACCESS_BYTES, ACCESS_TIMEOUT_NS, Access, AccessKind, MAX_PAYLOAD_BYTES, Outgoing, Purpose, ROOT, Slot,
-    State,
+    ACCESS_BYTES, ACCESS_TIMEOUT_NS, Access, AccessKind, BLOCKED_NS, MAX_PAYLOAD_BYTES, Outgoing, Purpose,
+    ROOT, Slot, State,
 };
 use crate::guest_config::BYTES;
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
 use crate::out::send_tlp;
 
 impl Slot {
-    /// Whether posted writes can be taken now.
+    /// Whether posted writes can be taken now. A slot that is stuck takes and drops them.
     pub(crate) fn has_room(&self, session: Option<&Session>) -> bool {
         match session {
-            Some(session) if matches!(self.state, State::Ready) => {
-                self.outgoing.is_empty() && session.room() != 0
-            }
+            Some(session) if matches!(self.state, State::Ready) => self.gave_up || self.is_open(session),
             _ => true,
+        }
+    }
+
+    /// Whether what the guest writes now leaves at once, behind all it did before.
+    fn is_open(&self, session: &Session) -> bool {
+        self.outgoing.is_empty() && !self.resetting && session.room() != 0
+    }
+
+    /// Keeps account of how long posted writes have had to wait.
+    pub(super) fn watch_room(&mut self, now_ns: u64, session: &Session) {
+        if self.is_open(session) {
+            self.blocked_since_ns = None;
+            self.gave_up = false;
+        } else {
+            let since_ns = *self.blocked_since_ns.get_or_insert(now_ns);
+            self.gave_up = now_ns.saturating_sub(since_ns) > BLOCKED_NS;
         }
     }
 
@@ -103,7 +117,8 @@ impl Slot {
     ) -> Result<(), Refused> {
         let address = self.bar_address(bar, offset, data.len())?;
         self.counters.accesses += 1;
-        let (Some(address), Some(session), State::Ready) = (address, session, &self.state) else {
+        let session = session.filter(|session| matches!(self.state, State::Ready) && self.is_open(session));
+        let (Some(address), Some(session)) = (address, session) else {
             self.counters.lost_writes += 1;
             return Ok(());
         };

@@ -32,6 +32,8 @@ const ACCESSES: usize = 8;
 const ACCESS_BYTES: usize = 4096;
 /// A guest's access ends after this, with all ones if need be: QEMU gives up after 5 s.
 const ACCESS_TIMEOUT_NS: u64 = 1_000_000_000;
+/// Posted writes that cannot leave for this long are dropped: what waits behind them would be late.
+const BLOCKED_NS: u64 = 1_000_000_000;
 const COMPLETION_TIMEOUT_NS: u64 = 900_000_000;
 const QUARANTINE_NS: u64 = 5_000_000_000;
 const ATTACH_RETRY_NS: u64 = 1_000_000_000;
@@ -69,7 +71,7 @@ pub struct SlotCounters {
     pub error_messages: u64,
     /// Guest accesses, configuration and BAR.
     pub accesses: u64,
-    /// Posted writes of the guest dropped because the device was lost.
+    /// Posted writes of the guest dropped because the device was lost or stuck.
     pub lost_writes: u64,
 }
 
@@ -160,6 +162,12 @@ pub(crate) struct Slot {
     /// The Function's interrupt capability does not hold what `interrupts` asks for yet.
     interrupts_pending: bool,
     intx: bool,
+    /// A Hot Reset is on its way; nothing follows it before its answer, since the box takes up messages later than TLPs.
+    resetting: bool,
+    /// Since when posted writes cannot be taken.
+    blocked_since_ns: Option<u64>,
+    /// That is so long that they are dropped rather than kept waiting.
+    gave_up: bool,
     outgoing: VecDeque<Outgoing>,
     accesses: [Access; ACCESSES],
     reads: VecDeque<WaitingRead>,
@@ -196,6 +204,9 @@ impl Slot {
             interrupts: Interrupts::Legacy,
             interrupts_pending: false,
             intx: false,
+            resetting: false,
+            blocked_since_ns: None,
+            gave_up: false,
             outgoing: VecDeque::with_capacity(64),
             accesses: std::array::from_fn(access),
             reads: VecDeque::with_capacity(WAITING_READS),
@@ -223,6 +234,7 @@ impl Slot {
         self.requester.clear();
         self.outgoing.clear();
         self.reads.clear();
+        self.resetting = false;
         for index in 0..ACCESSES {
             self.finish(index, guest);
         }

@@ -26,7 +26,9 @@ impl Slot {
             State::BringUp { .. } => self.bring_up(now_ns, session, guest),
             State::Ready => self.send_outgoing(now_ns, session, guest),
         };
-        progress | self.answer_reads(session, guest)
+        progress |= self.answer_reads(session, guest);
+        self.watch_room(now_ns, session);
+        progress
     }
 
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
@@ -167,7 +169,9 @@ impl Slot {
 
     fn send_outgoing(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
         let mut progress = false;
-        while let Some(outgoing) = self.outgoing.front().copied() {
+        while !self.resetting
+            && let Some(outgoing) = self.outgoing.front().copied()
+        {
             let sent = match outgoing {
                 Outgoing::CfgWrite { target, write, purpose } => {
                     let RegisterWrite { register, enables, data } = write;
@@ -188,6 +192,7 @@ impl Slot {
                 break;
             }
             if matches!(outgoing, Outgoing::HotReset) {
+                self.resetting = true;
                 // What is under way in the Function will not be answered any more.
                 self.requester.abandon();
                 for index in 0..ACCESSES {

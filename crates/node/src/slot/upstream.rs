@@ -10,7 +10,7 @@ use crate::host_api::{Guest, Interrupt};
 impl Slot {
     /// A control message on the Function's stream.
     pub(crate) fn control(&mut self, message: Message, guest: &mut dyn Guest) {
-        if message == Message::HotResetDone {
+        if message == Message::HotResetDone && std::mem::take(&mut self.resetting) {
             self.reads.clear();
             if std::mem::take(&mut self.intx) {
                 guest.interrupt(self.index, Interrupt::IntX(false));
