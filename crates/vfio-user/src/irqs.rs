@@ -35,7 +35,11 @@ impl Irqs {
         Self { types, level: false, mask: None, unmask: None, signalled: 0 }
     }
 
+    /// None of the types that a device never has here, as the kernel does: QEMU complains about a count of 0.
     pub(crate) fn info(&self, index: u32) -> Option<IrqInfoReply> {
+        if index > irq::MSIX {
+            return None;
+        }
         let count = self.types.get(index as usize)?.len() as u32;
         Some(IrqInfoReply {
             index,
@@ -65,13 +69,14 @@ impl Irqs {
         self.types.get(index as usize)?.get(vector as usize)
     }
 
-    /// Does what a SET_IRQS with the descriptors `fds` asks; nothing if it is an error.
+    /// Does what a SET_IRQS with the descriptors `fds` asks; nothing if it is an error. True if vectors were assigned or
+    /// unassigned.
     pub(crate) fn set(
         &mut self,
         request: &SetIrqs<'_>,
         fds: &mut Vec<OwnedFd>,
         poller: &Poller,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         let vectors = self.types.get_mut(request.index as usize).ok_or(Errno::INVAL)?;
         if request.count == 0 {
             // Disables the whole type.
@@ -85,7 +90,7 @@ impl Irqs {
                 Self::watch(&mut self.mask, None, poller)?;
                 Self::watch(&mut self.unmask, None, poller)?;
             }
-            return Ok(());
+            return Ok(true);
         }
         let start = request.start as usize;
         let range = start..start.saturating_add(request.count as usize);
@@ -113,7 +118,7 @@ impl Irqs {
                 }
                 IrqAction::Mask | IrqAction::Unmask => return Err(Errno::NOTSUP),
             }
-            return Ok(());
+            return Ok(request.action == IrqAction::Trigger);
         }
         let chosen = |at: usize| match request.data {
             IrqData::Bool(flags) => flags.get(at).is_some_and(|&flag| flag != 0),
@@ -129,7 +134,7 @@ impl Irqs {
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn watch(place: &mut Option<Eventfd>, eventfd: Option<Eventfd>, poller: &Poller) -> Result<(), Errno> {

@@ -351,8 +351,9 @@ impl Session {
         poller: &Poller,
         handler: &mut dyn Handler,
     ) -> Result<(), Errno> {
-        self.irqs.set(request, &mut self.fds, poller)?;
-        handler.irqs_changed(request.index);
+        if self.irqs.set(request, &mut self.fds, poller)? {
+            handler.irqs_changed(request.index);
+        }
         Ok(())
     }
 

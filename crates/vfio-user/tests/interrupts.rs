@@ -165,6 +165,7 @@ fn a_masked_vector_stays_pending_and_signals_once_when_unmasked() {
     assert_eq!(fds.each_ref().map(count), [1, 0]);
     client.set_irqs(IrqAction::Unmask, NONE, (MSIX, 0, 2), &[]).unwrap();
     assert_eq!(fds.each_ref().map(count), [0, 0]);
+    assert_eq!(rig.events(), [Event::Connected, Event::Irqs(MSIX)], "masks change no assignment");
 }
 
 fn set_level(rig: &Rig, high: bool) -> bool {
