@@ -65,7 +65,7 @@ pub(crate) fn choose(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Accel> 
 fn boots_under_kvm(cache: &Cache) -> bool {
     let Ok(run) = Run::new("kvm-trial") else { return false };
     let options = GuestOptions { boot_timeout: TRIAL, ..GuestOptions::default() };
-    let works = Guest::start(&run, &cache.with_accel(Accel::Kvm), options).is_ok();
+    let works = Guest::start(&run, &cache.with_accel(Accel::Kvm), &options).is_ok();
     run.forget();
     works
 }

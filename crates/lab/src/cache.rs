@@ -24,7 +24,6 @@ const RECIPE: &str = "recipe";
 /// Everything a guest starts from.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    folder: PathBuf,
     qemu: Qemu,
     accel: Accel,
     kernel: PathBuf,
@@ -62,7 +61,6 @@ impl Cache {
             kernel: kernel_folder.join("vmlinuz"),
             initramfs: image.join("initramfs.cpio"),
             release,
-            folder: folder.clone(),
         };
         cache.accel = accel::choose(&cache, say)?;
         Ok(cache)

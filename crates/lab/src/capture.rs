@@ -52,9 +52,8 @@ impl Capture {
             find_program("tcpdump").ok_or_else(|| Error::setup("tcpdump is missing", "run ./run setup"))?;
         let file = run.path(&format!("{name}.pcap"));
         let mut command = mortal(Some(&net.bridge_namespace()), Path::new(&program));
-        command
-            .args(["-i", BRIDGE, "-n", "-U", "-Z", "root", "-s", SNAP_BYTES, "-B", BUFFER_KIB, "-w"])
-            .arg(&file);
+        command.args(["-i", BRIDGE, "-n", "-U", "--immediate-mode", "-Z", "root"]);
+        command.args(["-s", SNAP_BYTES, "-B", BUFFER_KIB, "-w"]).arg(&file);
         match keep {
             Keep::All { frames_max } => command.arg("-c").arg(frames_max.to_string()),
             Keep::Foreign => command.arg(format!("not ether proto {ETHERTYPE:#x}")),
@@ -66,32 +65,51 @@ impl Capture {
 
     /// Ends the capture and counts.
     pub fn finish(mut self) -> Result<Captured> {
-        if self.process.is_running() {
+        let full = !self.process.is_running();
+        if !full {
             self.process.terminate(TIMEOUT)?;
         }
         let log = self.process.log();
-        let missed = dropped(&log).ok_or_else(|| Error::unexpected("read tcpdump's counters", log))?;
-        Ok(Captured { tally: pcap::tally(&self.file)?, missed, file: self.file })
+        let counts = Counts::parse(&log).ok_or_else(|| Error::unexpected("read tcpdump's counters", log))?;
+        // What passed the filter when the file was full is nobody's loss.
+        let unread = if full { 0 } else { counts.received.saturating_sub(counts.captured) };
+        Ok(Captured { tally: pcap::tally(&self.file)?, missed: counts.dropped + unread, file: self.file })
     }
 }
 
-fn dropped(log: &str) -> Option<u64> {
-    let mut total = None;
-    for line in log.lines().filter(|line| line.contains(" dropped by ")) {
-        let count: u64 = line.split_whitespace().next()?.parse().ok()?;
-        total = Some(total.unwrap_or(0) + count);
+/// What tcpdump says at its end.
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    captured: u64,
+    received: u64,
+    dropped: u64,
+}
+
+impl Counts {
+    fn parse(log: &str) -> Option<Self> {
+        let sum = |what: &str| {
+            log.lines()
+                .filter(|line| line.contains(what))
+                .map(|line| line.split_whitespace().next()?.parse::<u64>().ok())
+                .reduce(|sum, count| Some(sum? + count?))
+                .flatten()
+        };
+        Some(Self {
+            captured: sum(" captured")?,
+            received: sum(" received by filter")?,
+            dropped: sum(" dropped by ")?,
+        })
     }
-    total
 }
 
 #[cfg(test)]
 mod tests {
-    use super::dropped;
+    use super::Counts;
 
     #[test]
     fn drops_of_kernel_and_interface_add_up_and_silence_is_no_zero() {
         let log = "5 packets captured\n9 packets received by filter\n3 packets dropped by kernel\n1 packet dropped by interface\n";
-        assert_eq!(dropped(log), Some(4));
-        assert_eq!(dropped("tcpdump: listening on bridge0\n"), None);
+        assert_eq!(Counts::parse(log), Some(Counts { captured: 5, received: 9, dropped: 4 }));
+        assert_eq!(Counts::parse("tcpdump: listening on bridge0\n"), None);
     }
 }

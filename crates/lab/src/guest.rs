@@ -153,7 +153,7 @@ impl Default for GuestOptions {
             files: Vec::new(),
             reboots: false,
             console: Console::Log,
-            boot_timeout: Duration::from_secs(120),
+            boot_timeout: Duration::from_mins(2),
         }
     }
 }
@@ -180,11 +180,11 @@ pub struct Guest {
 
 impl Guest {
     /// Starts QEMU and waits until the guest takes commands.
-    pub fn start(run: &Run, cache: &Cache, options: GuestOptions) -> Result<Self> {
+    pub fn start(run: &Run, cache: &Cache, options: &GuestOptions) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("guest{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let files = Files::new(run, &name);
-        let mut process = launch(run, cache, &options, &name, &files)?;
+        let mut process = launch(run, cache, options, &name, &files)?;
         let qmp = Qmp::new(connect(&files.monitor, &mut process)?)?;
         let agent =
             Agent::new(connect(&files.agent, &mut process)?).map_err(Error::io("talk to the guest"))?;

@@ -4,6 +4,7 @@
 //! - [`Run`] is one experiment: its directory, and the names of whatever it makes on the machine.
 //! - [`Net`] is its Ethernet: a host and a box joined by a bridge; [`Capture`] watches it.
 //! - [`Daemon`] is an `etherslot` process in one of the two namespaces.
+//! - [`Rig`] is all of it at once.
 //! - [`Guest`] is a virtual machine; [`Qmp`] talks to its QEMU, [`fio`] loads its disks.
 //!
 //! Whatever a value made is gone when it is dropped. A child process dies with the lab even when the lab is killed,
@@ -19,6 +20,7 @@ mod capture;
 mod cpio;
 mod daemon;
 mod error;
+pub mod fio;
 mod guest;
 mod initramfs;
 mod kernel;
@@ -28,6 +30,7 @@ mod pcap;
 mod process;
 mod qemu;
 mod qmp;
+mod rig;
 mod run;
 
 pub use accel::Accel;
@@ -42,4 +45,5 @@ pub use pcap::{ETHERTYPE, Tally, tally};
 pub use process::Process;
 pub use qemu::Qemu;
 pub use qmp::{Event, Qmp};
+pub use rig::{Disk, Interrupts, NvmeName, Rig, RigBase, RigOptions};
 pub use run::Run;

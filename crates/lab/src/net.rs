@@ -130,11 +130,11 @@ impl Net {
         let mut command = Command::new("tc");
         command.args(root);
         match bits_per_second {
-            None => command.args(["handle", "1:", "noqueue"]),
+            None => command.arg("noqueue"),
             Some(rate) => {
                 // A burst of a millisecond, and never less than a few frames; 50 ms of queue.
                 let burst = (rate / 8 / 1000).max(64 << 10).to_string();
-                command.args(["handle", "1:", "tbf", "rate", &format!("{rate}bit"), "burst", &burst]);
+                command.args(["tbf", "rate", &format!("{rate}bit"), "burst", &burst]);
                 command.args(["latency", "50ms"])
             }
         };

@@ -1,35 +1,75 @@
-//! x
-fn main() {
-    let c = etherslot_lab::Cache::ensure().unwrap();
-    let t = std::time::Instant::now();
-    let run = etherslot_lab::Run::new("x").unwrap();
-    let f = run.disk_image("d.img", 1 << 30).unwrap();
-    let mut g = etherslot_lab::Guest::start(
-        &run,
-        &c,
-        etherslot_lab::GuestOptions {
-            cpus: std::env::args().nth(1).map_or(1, |a| a.parse().unwrap()),
-            devices: vec![etherslot_lab::GuestDevice::LocalNvme { file: f, serial: "QEMU0001".into() }],
-            ..Default::default()
-        },
-    )
-    .unwrap();
-    eprintln!("boot {:?}", t.elapsed());
-    for cmd in [
-        "uptime; free -m",
-        "lspci -tv; lspci -nn",
-        "nvme list",
-        "fio --version",
-        "fio --name=x --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=32 --ioengine=io_uring --direct=1 --runtime=3 --time_based",
-        
-        "dmesg -l warn,err,crit,alert,emerg",
-        "mkfs.ext4 -q /dev/nvme0n1 && mount /dev/nvme0n1 /mnt && cp -a /usr/lib /mnt && sync && umount /mnt && fsck.ext4 -fn /dev/nvme0n1",
-        "exit 7",
-        "cat /usr/bin/stat | head -c 300 | base64",
-    ] {
-        let t = std::time::Instant::now();
-        let o = g.run(cmd, std::time::Duration::from_secs(60)).unwrap();
-        eprintln!("$ {cmd}  [{} {:?} {}B]\n{}", o.status, t.elapsed(), o.stdout.len(), o.stdout);
+//! `lab`: the test lab for a person. `lab demo` shows the product, `lab shell` puts one in front of it.
+
+mod demo;
+mod progress;
+mod setting;
+mod shell;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use etherslot_lab::{Cache, Run};
+
+use crate::setting::Setting;
+
+/// Etherslot's test lab: guests, network namespaces and daemons on this machine. Needs root.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Fetch and build what is missing: QEMU, a guest kernel, the guest's programs
+    Setup {
+        #[arg(long, value_name = "NAME", default_value = "stable", value_parser = setting::kernel)]
+        kernel: etherslot_lab::KernelSource,
+    },
+    /// Show a guest with a disk at the other end of an Ethernet, and what it does
+    Demo(demo::Arguments),
+    /// A shell in such a guest
+    Shell(Setting),
+    /// Run one command in such a guest, and print what it prints
+    Exec(shell::Exec),
+    /// Remove the cache, and what killed runs have left behind
+    Clean,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
     }
-    eprintln!("{:?}", g.power_off(std::time::Duration::from_secs(20)));
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Setup { kernel } => {
+            let cache = setting::cache(&kernel)?;
+            eprintln!(
+                "lab: ready in {}: {}, Linux {}, {}",
+                Cache::folder().display(),
+                cache.qemu().version(),
+                cache.kernel_release(),
+                cache.accel().name()
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Demo(arguments) => demo::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Shell(setting) => shell::shell(&setting).map(|()| ExitCode::SUCCESS),
+        Command::Exec(exec) => shell::exec(&exec),
+        Command::Clean => {
+            Run::clean_stale().context("clean up after killed runs")?;
+            Cache::remove().context("remove the cache")?;
+            eprintln!("lab: removed {}", Cache::folder().display());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }

@@ -1,0 +1,290 @@
+//! The whole of it: disks in a box, a host, the Ethernet between them, and a guest that has the disks.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cache::Cache;
+use crate::daemon::{Daemon, Role};
+use crate::error::{Error, Result};
+use crate::guest::{Guest, GuestDevice, GuestOptions};
+use crate::net::{BOX_MAC, INTERFACE, Net, NetOptions};
+use crate::run::Run;
+
+/// How the Function interrupts the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interrupts {
+    /// MSI-X. QEMU can't hot-remove such a device (it aborts).
+    #[default]
+    MsiX,
+    /// MSI with several vectors; hot removal works.
+    Msi,
+}
+
+impl Interrupts {
+    fn name(self) -> &'static str {
+        match self {
+            Self::MsiX => "msi-x",
+            Self::Msi => "msi",
+        }
+    }
+}
+
+/// An NVMe controller in the box, with one namespace.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// Serial number; unique, and at most 20 characters.
+    pub serial: String,
+    /// Image file or block device; without one, a sparse image is made in the run's folder.
+    pub path: Option<PathBuf>,
+    /// Size of an image made.
+    pub bytes: u64,
+    /// Logical block size, 512 or 4096.
+    pub block_bytes: u32,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self { serial: "ES0001".to_owned(), path: None, bytes: 1 << 30, block_bytes: 512 }
+    }
+}
+
+/// How a rig is made.
+#[derive(Clone, Debug)]
+pub struct RigOptions {
+    /// The box's controllers, in the order of the guest's ports.
+    pub disks: Vec<Disk>,
+    /// Interrupts of all of them.
+    pub interrupts: Interrupts,
+    /// The Ethernet.
+    pub net: NetOptions,
+    /// What the host's link does to frames on purpose (the `impair` of its configuration).
+    pub host_impairment: Option<String>,
+    /// The same of the box's link.
+    pub box_impairment: Option<String>,
+    /// Lines for the `[session]` table of both configurations.
+    pub session: String,
+    /// The guest; its own devices follow the box's.
+    pub guest: GuestOptions,
+}
+
+impl Default for RigOptions {
+    fn default() -> Self {
+        Self {
+            disks: vec![Disk::default()],
+            interrupts: Interrupts::default(),
+            net: NetOptions::default(),
+            host_impairment: None,
+            box_impairment: None,
+            session: String::new(),
+            guest: GuestOptions::default(),
+        }
+    }
+}
+
+/// A running rig. The parts may be used, killed and restarted one by one; they end in the order they stand here.
+pub struct Rig {
+    /// The guest.
+    pub guest: Guest,
+    /// `etherslot host`.
+    pub host: Daemon,
+    /// `etherslot box`.
+    pub io_box: Daemon,
+    /// The Ethernet.
+    pub net: Net,
+    /// The devices that the host offers, for [`Guest::plug`] and [`Guest::unplug`].
+    pub devices: Vec<GuestDevice>,
+    /// Configuration of the host.
+    pub host_config: String,
+    /// Configuration of the box.
+    pub box_config: String,
+    /// Its files.
+    pub run: Run,
+}
+
+/// A rig without its guest, for those that need to do something before the guest starts.
+pub struct RigBase {
+    /// `etherslot host`.
+    pub host: Daemon,
+    /// `etherslot box`.
+    pub io_box: Daemon,
+    /// The Ethernet.
+    pub net: Net,
+    /// The devices that the host offers.
+    pub devices: Vec<GuestDevice>,
+    host_config: String,
+    box_config: String,
+    guest: GuestOptions,
+}
+
+impl RigBase {
+    /// Starts everything but the guest.
+    pub fn start(run: &Run, mut options: RigOptions) -> Result<Self> {
+        for disk in &mut options.disks {
+            if disk.path.is_none() {
+                disk.path = Some(run.disk_image(&format!("{}.img", disk.serial), disk.bytes)?);
+            }
+        }
+        let devices: Vec<GuestDevice> = options
+            .disks
+            .iter()
+            .map(|disk| GuestDevice::VfioUser {
+                socket: run.path(&format!("{}.sock", disk.serial)),
+                id: disk.serial.clone(),
+            })
+            .collect();
+        let net = Net::new(run, options.net)?;
+        let box_config = box_config(&options);
+        let host_config = host_config(&options, &devices);
+        let io_box = Daemon::start(run, &net, Role::Box, "box", &box_config)?;
+        let host = Daemon::start(run, &net, Role::Host, "host", &host_config)?;
+        let mut guest = options.guest;
+        guest.devices = devices.iter().cloned().chain(guest.devices).collect();
+        Ok(Self { host, io_box, net, devices, host_config, box_config, guest })
+    }
+
+    /// Starts the guest.
+    pub fn boot(self, run: &Run, cache: &Cache) -> Result<Rig> {
+        let guest = Guest::start(run, cache, &self.guest).inspect_err(|_| {
+            eprintln!("--- box ---\n{}--- host ---\n{}", self.io_box.log(), self.host.log());
+        })?;
+        let Self { host, io_box, net, devices, host_config, box_config, .. } = self;
+        Ok(Rig { guest, host, io_box, net, devices, host_config, box_config, run: run.clone() })
+    }
+}
+
+impl Rig {
+    /// Starts everything; the guest is up when this returns.
+    pub fn start(name: &str, cache: &Cache, options: RigOptions) -> Result<Self> {
+        let run = Run::new(name)?;
+        let rig = RigBase::start(&run, options).and_then(|base| base.boot(&run, cache));
+        if rig.is_err() {
+            run.keep_logs();
+        }
+        rig
+    }
+}
+
+fn box_config(options: &RigOptions) -> String {
+    let mut text = head("box", options.box_impairment.as_deref(), &options.session);
+    for disk in &options.disks {
+        let path = disk.path.as_deref().unwrap_or(Path::new(""));
+        let _ = write!(
+            text,
+            "\n[[device]]\nkind = \"nvme\"\nname = {0:?}\nserial = {0:?}\n\n[[device.namespace]]\npath = {1}\n\
+             block_bytes = {2}\n",
+            disk.serial,
+            quoted(path),
+            disk.block_bytes
+        );
+    }
+    text
+}
+
+fn host_config(options: &RigOptions, devices: &[GuestDevice]) -> String {
+    let mut text = head("host", options.host_impairment.as_deref(), &options.session);
+    for device in devices {
+        if let GuestDevice::VfioUser { socket, id } = device {
+            let _ = write!(
+                text,
+                "\n[[slot]]\ndevice = {id:?}\nbox = \"{BOX_MAC}\"\nsocket = {}\ninterrupts = \"{}\"\n",
+                quoted(socket),
+                options.interrupts.name()
+            );
+        }
+    }
+    text
+}
+
+/// A path as a basic string of TOML.
+fn quoted(path: &Path) -> String {
+    format!("{:?}", path.to_string_lossy())
+}
+
+fn head(name: &str, impairment: Option<&str>, session: &str) -> String {
+    let mut text =
+        format!("[node]\nname = \"{name}\"\n\n[link]\nkind = \"packet\"\ninterface = \"{INTERFACE}\"\n");
+    if let Some(impairment) = impairment {
+        let _ = writeln!(text, "impair = {impairment:?}");
+    }
+    if !session.is_empty() {
+        let _ = writeln!(text, "\n[session]\n{session}");
+    }
+    text
+}
+
+/// What the guest calls an NVMe controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvmeName {
+    /// The controller, such as `/dev/nvme0`.
+    pub controller: String,
+    /// Its first namespace, such as `/dev/nvme0n1`.
+    pub disk: String,
+    /// Its PCI address, such as `0000:03:00.0`.
+    pub pci: String,
+}
+
+impl Guest {
+    /// Waits until the controller with `serial` has a disk, and says what the guest calls it.
+    pub fn nvme(&self, serial: &str, timeout: Duration) -> Result<NvmeName> {
+        let seconds = timeout.as_secs();
+        let look = format!(
+            r#"end=$(($(date +%s) + {seconds}))
+            while :; do
+                for controller in /sys/class/nvme/nvme*; do
+                    read -r serial <$controller/serial || continue
+                    [ "$serial" = '{serial}' ] || continue
+                    for disk in $controller/nvme*n*; do
+                        name=$(basename $disk)
+                        [ -b /dev/$name ] && echo /dev/$(basename $controller) /dev/$name $(cat $controller/address) && exit
+                    done
+                done 2>/dev/null
+                [ $(date +%s) -ge $end ] && exit 1
+                sleep 0.1
+            done"#
+        );
+        let output = self.run(&look, timeout + Duration::from_secs(10))?;
+        let words: Vec<&str> = output.stdout.split_whitespace().collect();
+        if let (0, [controller, disk, pci]) = (output.status, words.as_slice()) {
+            return Ok(NvmeName {
+                controller: (*controller).to_owned(),
+                disk: (*disk).to_owned(),
+                pci: (*pci).to_owned(),
+            });
+        }
+        Err(Error::Timeout {
+            what: format!("a disk with serial number {serial} in the guest"),
+            after: timeout,
+            evidence: self.dmesg(crate::guest::Level::Debug).map_or_else(
+                |error| format!(" ({error})"),
+                |messages| crate::error::tail("dmesg", &messages, 25),
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_name_link_devices_and_slots() {
+        let options = RigOptions {
+            disks: vec![Disk { path: Some("/a b.img".into()), block_bytes: 4096, ..Disk::default() }],
+            interrupts: Interrupts::Msi,
+            host_impairment: Some("loss=1%".to_owned()),
+            session: "classic = true".to_owned(),
+            ..RigOptions::default()
+        };
+        let text = box_config(&options);
+        assert!(text.contains("interface = \"eth0\"") && !text.contains("impair"), "{text}");
+        assert!(text.contains("path = \"/a b.img\"\nblock_bytes = 4096"), "{text}");
+        let devices = [GuestDevice::VfioUser { socket: "/s/x.sock".into(), id: "ES0001".to_owned() }];
+        let text = host_config(&options, &devices);
+        assert!(text.contains("impair = \"loss=1%\"\n\n[session]\nclassic = true\n"), "{text}");
+        assert!(
+            text.contains("box = \"02:00:00:00:00:02\"\nsocket = \"/s/x.sock\"\ninterrupts = \"msi\""),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,5 @@
+//! End-to-end tests with stock guests. They need root, QEMU and a few minutes: `./run test guest`.
+//!
+//! One at a time, please (`--test-threads=1`): the guests are slow enough alone.
+
+mod stand;
