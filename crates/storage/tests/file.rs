@@ -151,7 +151,7 @@ fn what_does_not_fit_is_refused_without_touching_the_file() {
         request(0, write, 1, 512, Some(Buf::new(512))),
         request(0, write, 0, 100, Some(Buf::new(512))),
         request(0, write, 1 << 20, 512, Some(Buf::new(512))),
-        request(0, write, u64::MAX & !511, 512, Some(Buf::new(512))),
+        request(0, write, u64::MAX - 511, 512, Some(Buf::new(512))),
         request(0, Op::Read, 0, 8192, Some(Buf::new(4096))),
         request(0, Op::Read, 0, 4096, None),
         Request { buf_offset: 4096, ..request(0, Op::Read, 0, 512, Some(Buf::new(4096))) },

@@ -1,0 +1,216 @@
+//! Commands under way, and the Bufs they move data through. All is made at the start.
+
+use super::bits::SQE_BYTES;
+use super::command::{Command, Sqe};
+use super::status::Status;
+use super::transfer::Transfer;
+use etherslot_storage::{Buf, MediumError};
+use std::collections::VecDeque;
+
+/// What a command is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Free,
+    /// The rest of its Submission Queue Entry.
+    Fetching,
+    /// Its turn: commands of a queue start in order.
+    Fetched,
+    /// Bufs.
+    Buffers,
+    /// Its data from the host, and the lists that say where that is.
+    Gather,
+    /// The medium.
+    Media,
+    /// Room for its data to the host.
+    Scatter,
+    /// Other commands: the rest of a deleted queue, the users of a namespace that is to be formatted.
+    Parked,
+    /// What is still under way for it; then it is completed.
+    Ending,
+}
+
+/// One command.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) phase: Phase,
+    pub(crate) sqid: u16,
+    pub(crate) sqe: Sqe,
+    sqe_received: usize,
+    pub(crate) command: Option<Command>,
+    /// The first thing that went wrong.
+    pub(crate) status: Status,
+    /// Dword 0 of the completion.
+    pub(crate) result: u32,
+    /// Bufs it needs: how many, of how many bytes.
+    pub(crate) need: (usize, usize),
+    pub(crate) buf: Option<Buf>,
+    pub(crate) other: Option<Buf>,
+    pub(crate) transfer: Transfer,
+    /// Bytes of data and lists that have been asked for and not come.
+    pub(crate) reads: u32,
+    /// Requests that are with the medium.
+    pub(crate) media: u32,
+    pub(crate) medium_error: Option<MediumError>,
+    /// The namespace it is counted as a user of, or 0.
+    pub(crate) nsid: u32,
+    /// How far a command of several Requests has come: in bytes, or in ranges.
+    pub(crate) cursor: u64,
+    /// Whether it stands in one of the run queues.
+    pub(crate) queued: bool,
+}
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: Phase::Free,
+            sqid: 0,
+            sqe: Sqe([0; SQE_BYTES]),
+            sqe_received: 0,
+            command: None,
+            status: Status::SUCCESS,
+            result: 0,
+            need: (0, 0),
+            buf: None,
+            other: None,
+            transfer: Transfer::new(),
+            reads: 0,
+            media: 0,
+            medium_error: None,
+            nsid: 0,
+            cursor: 0,
+            queued: false,
+        }
+    }
+
+    /// Begins anew, for an entry of `sqid` that has still to come.
+    pub(crate) fn begin(&mut self, sqid: u16) {
+        debug_assert!(self.phase == Phase::Free && self.buf.is_none() && !self.queued);
+        self.phase = Phase::Fetching;
+        self.sqid = sqid;
+        self.sqe_received = 0;
+        self.command = None;
+        self.status = Status::SUCCESS;
+        self.result = 0;
+        self.need = (0, 0);
+        (self.reads, self.media, self.nsid, self.cursor) = (0, 0, 0, 0);
+        self.medium_error = None;
+        self.transfer.stop();
+    }
+
+    /// Bytes of the entry have come. True if it is complete.
+    pub(crate) fn receive(&mut self, at: usize, data: &[u8]) -> bool {
+        self.sqe.0[at..at + data.len()].copy_from_slice(data);
+        self.sqe_received += data.len();
+        let complete = self.phase == Phase::Fetching && self.sqe_received >= SQE_BYTES;
+        if complete {
+            self.phase = Phase::Fetched;
+        }
+        complete
+    }
+
+    /// Takes note of what went wrong, if nothing did before.
+    pub(crate) fn fail(&mut self, status: Status) {
+        if self.status.is_success() {
+            self.status = status;
+        }
+    }
+
+    /// A Buf comes back from the medium.
+    pub(crate) fn put_back(&mut self, buf: Buf) {
+        let place = if self.buf.is_none() { &mut self.buf } else { &mut self.other };
+        debug_assert!(place.is_none());
+        *place = Some(buf);
+    }
+}
+
+/// The Bufs: many small ones, so that small commands are not held up by the number of large ones, and fewer large ones.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    classes: [Class; 2],
+}
+
+#[derive(Debug)]
+struct Class {
+    bytes: usize,
+    free: Vec<Buf>,
+    /// Slots that wait for one, the longest-waiting first.
+    waiting: VecDeque<u16>,
+}
+
+impl Pool {
+    /// `small` and `large`: how many, of how many bytes. `slots` bounds who can wait.
+    pub(crate) fn new(small: (usize, usize), large: (usize, usize), slots: usize) -> Self {
+        let class = |(count, bytes): (usize, usize)| Class {
+            bytes: Buf::new(bytes).len(),
+            free: (0..count).map(|_| Buf::new(bytes)).collect(),
+            waiting: VecDeque::with_capacity(slots),
+        };
+        Self { classes: [class(small), class(large)] }
+    }
+
+    /// The Bufs that are free.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.classes.iter().map(|class| class.free.len()).sum()
+    }
+
+    fn class(&mut self, bytes: usize) -> &mut Class {
+        let small = bytes <= self.classes[0].bytes;
+        &mut self.classes[usize::from(!small)]
+    }
+
+    /// Bufs for `slot`, which is told to wait if there are not enough or others wait already.
+    pub(crate) fn take(&mut self, index: u16, slot: &mut Slot) -> bool {
+        let (count, bytes) = slot.need;
+        let class = self.class(bytes);
+        let turn = class.waiting.is_empty() && class.serve(count, slot);
+        if !turn {
+            class.waiting.push_back(index);
+        }
+        turn
+    }
+
+    /// The next slot that waited and now has its Bufs.
+    pub(crate) fn next_served(&mut self, slots: &mut [Slot]) -> Option<u16> {
+        self.classes.iter_mut().find_map(|class| {
+            let index = *class.waiting.front()?;
+            let slot = &mut slots[usize::from(index)];
+            class.serve(slot.need.0, slot).then(|| class.waiting.pop_front())?
+        })
+    }
+
+    /// `index` waits no longer.
+    pub(crate) fn forget(&mut self, index: u16) {
+        for class in &mut self.classes {
+            class.waiting.retain(|waiting| *waiting != index);
+        }
+    }
+
+    /// Nobody waits.
+    pub(crate) fn forget_all(&mut self) {
+        for class in &mut self.classes {
+            class.waiting.clear();
+        }
+    }
+
+    /// A Buf comes back.
+    pub(crate) fn give(&mut self, buf: Buf) {
+        self.class(buf.len()).free.push(buf);
+    }
+}
+
+impl Class {
+    /// All of them or none: who has one and waits for another could block another one like him.
+    fn serve(&mut self, count: usize, slot: &mut Slot) -> bool {
+        if self.free.len() < count {
+            return false;
+        }
+        if count > 0 {
+            slot.buf = self.free.pop();
+        }
+        if count > 1 {
+            slot.other = self.free.pop();
+        }
+        true
+    }
+}
