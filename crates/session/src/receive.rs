@@ -156,24 +156,23 @@ impl Receiver {
         self.arrived_frames > 0
     }
 
-    /// The next SACK block, if there is a gap. When what has come spans more than one block, every other one is that
-    /// of the newest arrival and those between take turns.
+    /// The next SACK block, if there is a gap. When what has come spans more than one block, every other one ends with
+    /// the newest arrival, and the others go through the span in turns.
     pub(crate) fn sack(&mut self) -> Option<Sack> {
         if !self.has_gap() {
             return None;
         }
-        let blocks = self.end.wrapping_sub(self.next).div_ceil(SACK_BITS).max(1);
-        let block = if blocks == 1 {
-            0
-        } else {
+        let span = self.end.wrapping_sub(self.next);
+        let mut base = self.next;
+        if span > SACK_BITS {
             self.sack_turn = self.sack_turn.wrapping_add(1);
-            if self.sack_turn.is_multiple_of(2) {
-                self.latest.wrapping_sub(self.next) / SACK_BITS % blocks
+            let latest = self.latest.wrapping_sub(self.next);
+            base = self.next.wrapping_add(if self.sack_turn.is_multiple_of(2) && latest < span {
+                (latest + 1).saturating_sub(SACK_BITS)
             } else {
-                self.sack_turn / 2 % blocks
-            }
-        };
-        let base = self.next.wrapping_add(block * SACK_BITS);
+                self.sack_turn / 2 % span.div_ceil(SACK_BITS) * SACK_BITS
+            });
+        }
         // Behind `end` the ring holds nothing, unless it has come round to where this block began.
         let mut left = self.end.wrapping_sub(base);
         let mut sack = Sack::new(base);

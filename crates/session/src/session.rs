@@ -1,5 +1,7 @@
 //! One session: its state, and what passes between its sending and its receiving half.
 
+use core::fmt;
+
 use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{self, Ack, CHECK_BYTES, Header, SACK_BYTES, flag};
 use etherslot_wire::record::Kind;
@@ -83,7 +85,6 @@ struct Closing {
 }
 
 /// A reliable ordered session with one peer.
-#[derive(Debug)]
 pub struct Session {
     config: Config,
     state: State,
@@ -108,6 +109,19 @@ pub struct Session {
     burst: Burst,
     control: [u8; CONTROL_FRAME_BYTES],
     counters: Counters,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("epoch", &self.epoch)
+            .field("peer_epoch", &self.peer_epoch)
+            .field("state", &self.state)
+            .field("unacked_frames", &self.unacked_frames())
+            .field("deadline_ns", &self.deadline_ns())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Session {

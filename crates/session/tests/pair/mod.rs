@@ -236,7 +236,7 @@ impl Pair {
     }
 
     /// A frame arrives.
-    fn land(&mut self, to: usize, bytes: &[u8]) {
+    pub(crate) fn land(&mut self, to: usize, bytes: &[u8]) {
         let Ok((header, body)) = parse_frame(bytes) else { return };
         let fresh = self.epoch();
         let node = &mut self.nodes[to];
@@ -324,13 +324,16 @@ impl Pair {
     /// Goes on to the next event, at the latest until `end_ns`. False at the end.
     pub(crate) fn step(&mut self, end_ns: u64) -> bool {
         self.step_nodes();
-        let next = self.next_event_ns().unwrap_or(u64::MAX);
+        let mut next = self.next_event_ns().unwrap_or(u64::MAX);
+        if next <= self.now_ns {
+            // What is overdue because the Port is full must not stop the clock.
+            next = self.now_ns + US;
+        }
         if next > end_ns {
             self.now_ns = self.now_ns.max(end_ns);
             return false;
         }
-        // A timer in the past must not stop the clock.
-        self.now_ns = self.now_ns.max(next).max(if next <= self.now_ns { self.now_ns + 1 } else { 0 });
+        self.now_ns = next;
         while let Some(Reverse((at_ns, ..))) = self.flying.peek()
             && *at_ns <= self.now_ns
         {
