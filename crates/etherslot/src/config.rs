@@ -309,13 +309,7 @@ impl HostFile {
                 "[[slot]] socket = {} stands twice: every slot needs its own",
                 socket.display()
             );
-            let address = r#box.parse().map_err(|error| {
-                anyhow::anyhow!(
-                    "[[slot]] box = {:?} is no address ({error}): write a MAC as \"02:00:00:00:00:02\" for kind = \
-                     \"packet\", ADDRESS:PORT for \"udp\"",
-                    r#box
-                )
-            })?;
+            let address = r#box.parse().context("[[slot]] box")?;
             ensure!(
                 slots.iter().all(|other| other.device != device || other.address != address),
                 "[[slot]] device = {device:?} of box {address} stands twice: a device has one slot"

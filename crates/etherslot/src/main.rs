@@ -57,14 +57,19 @@ fn run(cli: Cli) -> Result<()> {
         Command::Box(daemon) => {
             let (check, path, overrides) = daemon.split();
             let options = config::read::<config::BoxFile>(&path)?.options(&overrides)?;
-            if check { Ok(()) } else { etherslot_runtime::box_daemon::run(options) }
+            if !check {
+                etherslot_runtime::box_daemon::run(&options)?;
+            }
         }
         Command::Host(daemon) => {
             let (check, path, overrides) = daemon.split();
             let options = config::read::<config::HostFile>(&path)?.options(&overrides)?;
-            if check { Ok(()) } else { etherslot_runtime::host_daemon::run(options) }
+            if !check {
+                etherslot_runtime::host_daemon::run(options)?;
+            }
         }
     }
+    Ok(())
 }
 
 impl Daemon {

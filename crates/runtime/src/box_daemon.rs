@@ -7,14 +7,14 @@ use etherslot_netio::{Address, Port};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_storage::Medium as _;
-use etherslot_storage::file::{FileConfig, FileMedium};
+use etherslot_storage::file::{FileMedium, Options as MediumOptions};
 use etherslot_wire::control::Name;
 
 use crate::clock::Clock;
 use crate::options::{BoxOptions, DeviceOptions};
 use crate::signals::Signals;
 use crate::sleeper::Sleeper;
-use crate::{StartError, identity, link, report};
+use crate::{StartError, format_file, identity, link, report};
 
 /// A device, and what wakes the daemon for it.
 struct Made {
@@ -28,33 +28,35 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
     let mut namespaces = Vec::new();
     let mut wakers = Vec::new();
     for namespace in &options.nvme.namespaces {
-        let config = FileConfig { read_only: namespace.read_only, ..FileConfig::default() };
-        let medium = FileMedium::open(&namespace.path, &config).map_err(|source| StartError::Medium {
-            device: options.name.clone(),
-            path: namespace.path.clone(),
-            source,
-        })?;
-        let info = medium.info();
+        let path = namespace.path.clone();
+        let wanted = MediumOptions { read_only: namespace.read_only, ..MediumOptions::default() };
+        let opened = FileMedium::open(&path, &wanted);
+        let medium = opened.map_err(|source| StartError::Medium { device: options.name.clone(), source })?;
+        let block_bytes = format_file::kept(&path).unwrap_or(namespace.block_bytes);
         tracing::info!(
             device = options.name,
-            path = %namespace.path.display(),
-            bytes = info.bytes,
+            path = %path.display(),
+            bytes = medium.info().bytes,
+            block_bytes,
             direct = medium.is_direct(),
             "namespace opened"
         );
         if let Some(fd) = medium.fd() {
             wakers.push(fd.try_clone_to_owned()?);
         }
-        namespaces.push(Namespace::new(Box::new(medium), namespace.block_bytes));
+        let mut namespace = Namespace::new(Box::new(medium), block_bytes);
+        namespace.formatted = Some(Box::new(move |block_bytes| format_file::keep(&path, block_bytes)));
+        namespaces.push(namespace);
     }
     let config = NvmeConfig {
         serial: options.nvme.serial.clone(),
         model: options.nvme.model.clone(),
+        namespaces,
         max_queue_pairs: options.nvme.queue_pairs,
-        cmb_bytes: options.nvme.cmb_bytes,
+        cmb_bytes: options.nvme.cmb_bytes.map(|bytes| bytes as usize),
         ..NvmeConfig::default()
     };
-    let nvme = Nvme::new(config, namespaces).map_err(|error| failed(error.to_string()))?;
+    let nvme = Nvme::new(config).map_err(|error| failed(error.to_string()))?;
     let name =
         Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
     let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
@@ -62,7 +64,7 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
 }
 
 /// Runs a box until SIGTERM or SIGINT.
-pub fn run(options: BoxOptions) -> Result<(), StartError> {
+pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     let clock = Clock::start();
     let mut signals = Signals::install()?;
     let mut sleeper = Sleeper::new(options.run.busy_poll)?;

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 /// A monotonic clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
+pub(crate) struct Clock(Instant);
 
 impl Clock {
     /// Starts at 1 ns, so that 0 can stand for "never".
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
 
     /// ns since the start.
-    pub fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64 + 1
     }
 }

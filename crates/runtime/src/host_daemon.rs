@@ -134,7 +134,7 @@ impl SlotHandler<'_> {
         match outcome {
             Ok(_) => Answer::Done,
             Err(Refused::Range) => Answer::Error(Errno::INVAL),
-            Err(Refused::Busy) => Answer::Error(Errno::BUSY),
+            Err(Refused::Busy) => Answer::Error(Errno::NOSPC),
         }
     }
 

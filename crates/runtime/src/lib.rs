@@ -5,6 +5,7 @@
 
 pub mod box_daemon;
 mod clock;
+mod format_file;
 pub mod host_daemon;
 mod identity;
 mod link;
@@ -14,7 +15,6 @@ mod signals;
 mod sleeper;
 
 use std::io;
-use std::path::PathBuf;
 
 /// Why a daemon could not start or go on: cause and remedy.
 #[derive(Debug, thiserror::Error)]
@@ -26,14 +26,12 @@ pub enum StartError {
     #[error("[link] impair: {0}")]
     Impairment(#[from] etherslot_netio::impair::ImpairmentError),
     /// A namespace's medium could not be opened.
-    #[error("device {device:?}: cannot open {}: {source}", path.display())]
+    #[error("device {device:?}: {source}")]
     Medium {
         /// The device.
         device: String,
-        /// The file or block device.
-        path: PathBuf,
         /// Why.
-        source: io::Error,
+        source: etherslot_storage::file::OpenError,
     },
     /// A device cannot be as configured.
     #[error("device {device:?}: {reason}")]

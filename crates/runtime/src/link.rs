@@ -16,7 +16,7 @@ const IPV6_UDP_BYTES: usize = 40 + 8;
 const IPV4_UDP_BYTES: usize = 20 + 8;
 
 /// Opens the link. The capture sees what passes the link itself, behind the faults.
-pub fn open(options: &LinkOptions) -> Result<Box<dyn Port>, StartError> {
+pub(crate) fn open(options: &LinkOptions) -> Result<Box<dyn Port>, StartError> {
     let mut port: Box<dyn Port> = match &options.kind {
         LinkKind::Packet { interface } => Box::new(PacketPort::open(&PacketConfig::new(interface))?),
         LinkKind::Udp { listen, mtu } => {

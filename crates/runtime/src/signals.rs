@@ -11,7 +11,7 @@ use signal_hook::{flag, low_level::pipe};
 
 /// SIGTERM and SIGINT ask for a clean stop, SIGUSR1 for the counters in the log.
 #[derive(Debug)]
-pub struct Signals {
+pub(crate) struct Signals {
     wake: UnixStream,
     stop: Arc<AtomicBool>,
     report: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ pub struct Signals {
 
 impl Signals {
     /// Takes over the signals of the process.
-    pub fn install() -> io::Result<Self> {
+    pub(crate) fn install() -> io::Result<Self> {
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         sender.set_nonblocking(true)?;
@@ -32,17 +32,17 @@ impl Signals {
     }
 
     /// Readable when a signal has come.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     /// Whether a clean stop was asked for.
-    pub fn stop(&self) -> bool {
+    pub(crate) fn stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Whether the counters were asked for since the last call.
-    pub fn report(&mut self) -> bool {
+    pub(crate) fn report(&mut self) -> bool {
         let asked = self.report.swap(false, Ordering::Relaxed);
         if asked {
             let mut sink = [0; 64];

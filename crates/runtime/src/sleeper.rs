@@ -8,7 +8,7 @@ use rustix::event::{Timespec, epoll};
 
 /// Sleeps on file descriptors after a time of polling in vain.
 #[derive(Debug)]
-pub struct Sleeper {
+pub(crate) struct Sleeper {
     epoll: OwnedFd,
     busy_poll_ns: u64,
     last_progress_ns: u64,
@@ -19,24 +19,19 @@ const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
 impl Sleeper {
     /// A sleeper that polls for `busy_poll` after the last progress.
-    pub fn new(busy_poll: Duration) -> io::Result<Self> {
+    pub(crate) fn new(busy_poll: Duration) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, busy_poll_ns: busy_poll.as_nanos() as u64, last_progress_ns: 0 })
     }
 
     /// Wakes when `fd` is readable.
-    pub fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
-    }
-
-    /// Wakes when `fd` is no longer to be watched: forgets it, if it was known.
-    pub fn unwatch(&self, fd: BorrowedFd<'_>) {
-        let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Called after each round of the loop: returns at once if there was progress, or not long ago; otherwise sleeps until
     /// a watched descriptor is readable or `deadline_ns` has come.
-    pub fn rest(&mut self, now_ns: u64, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
+    pub(crate) fn rest(&mut self, now_ns: u64, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
         if progress {
             self.last_progress_ns = now_ns;
             return Ok(());
@@ -51,8 +46,8 @@ impl Sleeper {
             return Ok(());
         }
         let timeout = Timespec {
-            tv_sec: (sleep_ns / 1_000_000_000) as i64,
-            tv_nsec: (sleep_ns % 1_000_000_000) as i64,
+            tv_sec: (sleep_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (sleep_ns % 1_000_000_000).cast_signed(),
         };
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
