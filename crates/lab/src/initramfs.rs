@@ -72,12 +72,11 @@ const PROGRAMS: [(&str, &str); 35] = [
 ];
 const DATA: [&str; 2] = ["etc/mke2fs.conf", "usr/share/misc/pci.ids"];
 
-const SCRIPTS: [(&str, &str, u32); 5] = [
+const SCRIPTS: [(&str, &str, u32); 4] = [
     ("etc/inittab", include_str!("../guest/inittab"), 0o644),
     ("etc/lab/boot", include_str!("../guest/boot"), 0o755),
     ("etc/lab/agent", include_str!("../guest/agent"), 0o755),
     ("etc/lab/console", include_str!("../guest/console"), 0o755),
-    ("etc/profile", include_str!("../guest/profile"), 0o644),
 ];
 const BUSYBOX: &str = "usr/bin/busybox";
 

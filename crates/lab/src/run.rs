@@ -135,9 +135,14 @@ impl Run {
         self.0.forget.store(true, Ordering::Relaxed);
     }
 
-    /// Cleans up now, from a signal's thread: the process is about to end without dropping anything.
-    pub fn abandon(&self) {
-        self.0.clean();
+    /// What cleans up when the process is about to end without dropping anything, as on a signal. It keeps no run alive.
+    pub fn abandoner(&self) -> impl FnOnce() + Send + 'static {
+        let run = Arc::downgrade(&self.0);
+        move || {
+            if let Some(run) = run.upgrade() {
+                run.clean();
+            }
+        }
     }
 }
 

@@ -131,10 +131,10 @@ impl Setting {
 /// Ends the process cleanly on a signal: children die with it, what else the run made is removed here.
 pub(crate) fn clean_up_on_signals(run: &Run) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listen for signals")?;
-    let run = run.clone();
+    let abandon = run.abandoner();
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            run.abandon();
+            abandon();
             process::exit(128 + signal);
         }
     });
