@@ -1,0 +1,8 @@
+//! A guest: its memory, its processor's accesses, and a driver of its own for the device in its slot.
+
+pub(crate) mod cpu;
+pub(crate) mod driver;
+pub(crate) mod machine;
+pub(crate) mod memory;
+pub(crate) mod nvme;
+pub(crate) mod prober;

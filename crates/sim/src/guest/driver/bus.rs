@@ -1,0 +1,182 @@
+//! Finding the device: capabilities, BARs, interrupts, as Linux's PCI core does.
+
+use crate::checkers::verdict::Rule;
+use crate::guest::driver::{Driver, Trouble};
+use crate::plan::InterruptPlan;
+
+const COMMAND: u64 = 0x04;
+const CLASS: u64 = 0x08;
+const HEADER_TYPE: u64 = 0x0E;
+const BAR0: u64 = 0x10;
+const CAPABILITIES: u64 = 0x34;
+const EXTENDED: u64 = 0x100;
+/// Memory Space, Bus Master.
+const COMMAND_ENABLE: u32 = 0x6;
+const COMMAND_NO_INTX: u32 = 0x400;
+const NVME_CLASS: u32 = 0x01_0802;
+const CAPABILITY_MSI: u32 = 0x05;
+const CAPABILITY_EXPRESS: u32 = 0x10;
+const CAPABILITY_MSIX: u32 = 0x11;
+const FUNCTION_RESET: u32 = 1 << 15;
+const FUNCTION_RESET_NS: u64 = 100_000_000;
+
+/// Where things are in the device's configuration space.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Layout {
+    express: Option<u64>,
+    msi: Option<u64>,
+    msix: Option<u64>,
+    bar_bytes: u64,
+    command: u32,
+}
+
+impl Driver {
+    /// Finds the device and gives it its addresses; or, when it was there before, checks that it still has them.
+    pub(super) async fn find(&mut self) -> Result<(), Trouble> {
+        self.losses = self.cpu.machine(|machine| machine.losses);
+        if self.cpu.config_read(0, 4).await == u32::MAX {
+            return Err(Trouble::Gone);
+        }
+        let known = self.layout;
+        if let (Some(layout), false) = (known, self.unconfigured) {
+            return self.check_addresses(layout).await;
+        }
+        let mut layout = self.look().await?;
+        layout.command = COMMAND_ENABLE;
+        if !matches!(self.plan.interrupts, InterruptPlan::IntX) {
+            layout.command |= COMMAND_NO_INTX;
+        }
+        self.assign(layout).await?;
+        self.layout = Some(layout);
+        self.unconfigured = false;
+        Ok(())
+    }
+
+    async fn look(&mut self) -> Result<Layout, Trouble> {
+        let class = self.cpu.config_read(CLASS, 4).await >> 8;
+        let header = self.cpu.config_read(HEADER_TYPE, 1).await;
+        if class == 0xFF_FFFF || header == 0xFF {
+            return Err(Trouble::Gone);
+        }
+        if class != NVME_CLASS || header != 0 {
+            self.broken(Rule::Restored, || format!("class {class:#x}, header type {header:#x}"));
+        }
+        let mut layout = Layout::default();
+        let mut at = u64::from(self.cpu.config_read(CAPABILITIES, 1).await & 0xFC);
+        // A list has at most 48 entries; more is a loop.
+        for _ in 0..48 {
+            if at < 0x40 {
+                break;
+            }
+            let head = self.cpu.config_read(at, 2).await;
+            match head & 0xFF {
+                CAPABILITY_MSI => layout.msi = Some(at),
+                CAPABILITY_EXPRESS => layout.express = Some(at),
+                CAPABILITY_MSIX => layout.msix = Some(at),
+                _ => {}
+            }
+            at = u64::from(head >> 8 & 0xFC);
+        }
+        let mut at = EXTENDED;
+        for _ in 0..16 {
+            let head = self.cpu.config_read(at, 4).await;
+            at = u64::from(head >> 20);
+            if at < EXTENDED || head == u32::MAX {
+                break;
+            }
+        }
+        self.cpu.config_write(COMMAND, 2, 0).await;
+        self.cpu.config_write(BAR0, 4, u32::MAX).await;
+        let low = self.cpu.config_read(BAR0, 4).await;
+        self.cpu.config_write(BAR0 + 4, 4, u32::MAX).await;
+        let high = self.cpu.config_read(BAR0 + 4, 4).await;
+        let Some(device) = self.cpu.machine(|machine| machine.device) else { return Err(Trouble::Gone) };
+        let is_64bit = low >> 1 & 3 == 2;
+        let mask = u64::from(low & !0xF) | u64::from(if is_64bit { high } else { u32::MAX }) << 32;
+        layout.bar_bytes = mask.wrapping_neg();
+        if low == u32::MAX {
+            return Err(Trouble::Gone);
+        }
+        if layout.bar_bytes != device.bar_bytes[0] {
+            let (sized, told) = (layout.bar_bytes, device.bar_bytes[0]);
+            // A device that is lost in the middle reads as all ones, which is not a size.
+            self.lost_or(Rule::Restored, || format!("BAR0 is sized {sized:#x}, and was told as {told:#x}"))
+                .await?;
+        }
+        Ok(layout)
+    }
+
+    /// Gone, if the device is not there; otherwise a rule was broken.
+    async fn lost_or(&mut self, rule: Rule, detail: impl FnOnce() -> String) -> Result<(), Trouble> {
+        let gone = self.cpu.config_read(0, 4).await == u32::MAX;
+        if gone || self.cpu.machine(|machine| machine.device.is_none() || machine.losses != self.losses) {
+            return Err(Trouble::Gone);
+        }
+        self.broken(rule, detail);
+        Err(Trouble::Gone)
+    }
+
+    fn bar_address(&self, layout: &Layout) -> u64 {
+        self.plan.bar_base.next_multiple_of(layout.bar_bytes.clamp(0x1000, 1 << 30))
+    }
+
+    async fn assign(&mut self, layout: Layout) -> Result<(), Trouble> {
+        let address = self.bar_address(&layout);
+        self.cpu.config_write(BAR0, 4, address as u32).await;
+        self.cpu.config_write(BAR0 + 4, 4, (address >> 32) as u32).await;
+        if let Some(express) = layout.express {
+            let control = self.cpu.config_read(express + 8, 2).await;
+            let sizes = self.plan.device_control & 0x70E0;
+            self.cpu.config_write(express + 8, 2, control & !0x70E0 & !FUNCTION_RESET & 0xFFFF | sizes).await;
+        }
+        let (capability, control) = match self.plan.interrupts {
+            InterruptPlan::MsiX => (layout.msix, 0x8000),
+            InterruptPlan::Msi => (layout.msi, 1 | self.vectors().ilog2() << 4),
+            InterruptPlan::IntX | InterruptPlan::Polling => (None, 0),
+        };
+        // Linux sets interrupts up before or after it enables memory, depending on the driver.
+        let early = self.random.percent(50);
+        if early {
+            self.set_interrupts(capability, control).await;
+        }
+        self.cpu.config_write(COMMAND, 2, layout.command).await;
+        if !early {
+            self.set_interrupts(capability, control).await;
+        }
+        self.check_addresses(layout).await
+    }
+
+    async fn set_interrupts(&mut self, capability: Option<u64>, control: u32) {
+        if let Some(capability) = capability {
+            let before = self.cpu.config_read(capability + 2, 2).await;
+            self.cpu.config_write(capability + 2, 2, before & !0xC071 | control).await;
+        }
+        self.cpu.set_interrupts(self.interrupts()).await;
+    }
+
+    async fn check_addresses(&mut self, layout: Layout) -> Result<(), Trouble> {
+        let low = self.cpu.config_read(BAR0, 4).await;
+        let high = self.cpu.config_read(BAR0 + 4, 4).await;
+        let command = self.cpu.config_read(COMMAND, 2).await;
+        let address = u64::from(high) << 32 | u64::from(low & !0xF);
+        if low == u32::MAX || high == u32::MAX || command == 0xFFFF {
+            return Err(Trouble::Gone);
+        }
+        let expected = self.bar_address(&layout);
+        if address != expected || command & 0x7 != layout.command & 0x7 {
+            let detail = move || format!("BAR0 {address:#x} instead of {expected:#x}, Command {command:#x}");
+            return self.lost_or(Rule::Restored, detail).await;
+        }
+        Ok(())
+    }
+
+    /// FLR (PCIe Base 6.0, 6.6.2): the device forgets its configuration.
+    pub(super) async fn function_level_reset(&mut self) {
+        let Some(express) = self.layout.and_then(|layout| layout.express) else { return };
+        self.note(|| "Function Level Reset".to_owned());
+        let control = self.cpu.config_read(express + 8, 2).await;
+        self.unconfigured = true;
+        self.cpu.config_write(express + 8, 2, control & 0x7FFF | FUNCTION_RESET).await;
+        self.cpu.sleep(FUNCTION_RESET_NS).await;
+    }
+}

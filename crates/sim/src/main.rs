@@ -1,0 +1,173 @@
+//! `sim`: runs seeds of the simulator, and replays one.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use etherslot_sim::{Report, Scenario, run};
+
+#[derive(Parser)]
+#[command(
+    name = "sim",
+    about = "Runs hosts, boxes and a faulty network in virtual time, from seeds",
+    version
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run many seeds; print the first failures with the commands that replay them.
+    Run {
+        /// How many seeds.
+        #[arg(long, default_value_t = 1000)]
+        seeds: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// Threads.
+        #[arg(long, default_value_t = 2)]
+        jobs: usize,
+        /// Which scenario; without it, each seed takes its turn of all of them.
+        #[arg(long)]
+        scenario: Option<Scenario>,
+        /// Failures after which to stop.
+        #[arg(long, default_value_t = 5)]
+        failures: u64,
+    },
+    /// Run one seed, twice, and show what came of it.
+    Replay {
+        /// The seed.
+        seed: u64,
+        /// Which scenario.
+        #[arg(long)]
+        scenario: Scenario,
+        /// Print every event on standard error.
+        #[arg(long)]
+        trace: bool,
+    },
+}
+
+/// Half of the seeds go to the default mix.
+fn scenario_of(seed: u64) -> Scenario {
+    match seed % 10 {
+        0 => Scenario::Clean,
+        1 => Scenario::Lossy,
+        2 => Scenario::Partitions,
+        3 => Scenario::Restarts,
+        4 => Scenario::Hostile,
+        _ => Scenario::Swarm,
+    }
+}
+
+fn show_failure(report: &Report) {
+    if let Some(violation) = &report.violation {
+        println!("FAILED seed {} scenario {}: {violation}", report.seed, report.scenario);
+        println!("  replay: ./run sim replay {} --scenario {} --trace", report.seed, report.scenario);
+    }
+}
+
+#[derive(Default)]
+struct Summary {
+    seeds: u64,
+    failures: u64,
+    events: u64,
+    frames: u64,
+    virtual_ms: u64,
+    commands: u64,
+    troubles: u64,
+}
+
+impl Summary {
+    fn add(&mut self, report: &Report) {
+        self.seeds += 1;
+        self.failures += u64::from(report.violation.is_some());
+        self.events += report.events;
+        self.frames += report.network.delivered;
+        self.virtual_ms += report.virtual_ns / 1_000_000;
+        self.commands += report.progress.succeeded;
+        self.troubles += report.progress.troubles;
+    }
+}
+
+fn run_many(seeds: u64, from: u64, jobs: usize, scenario: Option<Scenario>, most_failures: u64) -> bool {
+    let began = Instant::now();
+    let next = AtomicU64::new(from);
+    let end = from.saturating_add(seeds);
+    let (sender, reports) = mpsc::channel();
+    let mut by_scenario: BTreeMap<&str, Summary> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            let sender = sender.clone();
+            let next = &next;
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    let report = run(seed, scenario.unwrap_or_else(|| scenario_of(seed)), false);
+                    if sender.send(report).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut failures = 0;
+        for report in reports {
+            by_scenario.entry(report.scenario.name()).or_default().add(&report);
+            show_failure(&report);
+            failures += u64::from(report.violation.is_some());
+            if failures >= most_failures {
+                next.store(end, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut failed = 0;
+    println!(
+        "{:<11} {:>6} {:>6} {:>11} {:>11} {:>10} {:>9} {:>9}",
+        "scenario", "seeds", "failed", "events", "frames", "virtual s", "commands", "troubles"
+    );
+    for (name, sum) in &by_scenario {
+        failed += sum.failures;
+        println!(
+            "{name:<11} {:>6} {:>6} {:>11} {:>11} {:>10} {:>9} {:>9}",
+            sum.seeds, sum.failures, sum.events, sum.frames, sum.virtual_ms / 1000, sum.commands, sum.troubles
+        );
+    }
+    println!("{:.1} s", began.elapsed().as_secs_f64());
+    failed == 0
+}
+
+fn replay(seed: u64, scenario: Scenario, trace: bool) -> bool {
+    let report = run(seed, scenario, trace);
+    show_failure(&report);
+    println!("{:?}, {:?}", report.progress, report.network);
+    println!("{} events in {} virtual ns, trace hash {:016x}", report.events, report.virtual_ns, report.hash);
+    let again = run(seed, scenario, false);
+    let same = again.hash == report.hash;
+    if !same {
+        println!("FAILED seed {seed}: a second run differs, trace hash {:016x}", again.hash);
+    }
+    report.violation.is_none() && same
+}
+
+fn main() -> ExitCode {
+    // A panic is a violation like others; it is reported with its seed.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+    }));
+    let good = match Arguments::parse().command {
+        Command::Run { seeds, from, jobs, scenario, failures } => {
+            run_many(seeds, from, jobs, scenario, failures)
+        }
+        Command::Replay { seed, scenario, trace } => replay(seed, scenario, trace),
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

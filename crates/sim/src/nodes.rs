@@ -1,0 +1,99 @@
+//! The nodes of a run: what is under test, and what stands for the daemons around it.
+
+pub(crate) mod host;
+pub(crate) mod io_box;
+
+use std::collections::VecDeque;
+
+use etherslot_session::{Config as SessionConfig, Mode};
+use etherslot_wire::NodeId;
+
+use crate::network::Address;
+use crate::plan::{Plan, SessionPlan};
+
+/// Frames that a Port hands over at once.
+const BURST: usize = 64;
+
+/// A node's receive queue: frames that wait until it runs.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    frames: VecDeque<(Address, Vec<u8>)>,
+    most: usize,
+}
+
+impl Inbox {
+    /// A queue of at most `most` frames.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { frames: VecDeque::new(), most }
+    }
+
+    /// Takes a frame, or drops it if the queue is full.
+    pub(crate) fn push(&mut self, from: Address, frame: Vec<u8>) {
+        if self.frames.len() < self.most {
+            self.frames.push_back((from, frame));
+        }
+    }
+
+    /// Drops all.
+    pub(crate) fn clear(&mut self) {
+        self.frames.clear();
+    }
+
+    /// Hands over a burst; how many frames it was.
+    fn receive(&mut self, mut take: impl FnMut(&Address, &[u8])) -> usize {
+        let burst = self.frames.len().min(BURST);
+        for (from, frame) in self.frames.drain(..burst) {
+            take(&from, &frame);
+        }
+        burst
+    }
+}
+
+/// The set-up of a node's sessions.
+fn session_config(plan: &Plan, node: usize) -> SessionConfig {
+    let SessionPlan { classic, window_frames, backlog_frames, first_sequence, rto_min_ns, .. } =
+        plan.sessions[node];
+    let mut id = [0; 16];
+    id[15] = node as u8 + 1;
+    SessionConfig {
+        node: NodeId(id),
+        max_frame_bytes: plan.network.mtu,
+        window_frames,
+        backlog_frames,
+        mode: if classic { Mode::Classic } else { Mode::Selective },
+        first_sequence,
+        rto_min_ns,
+        ..SessionConfig::default()
+    }
+}
+
+/// What a node sends through: says how many frames were taken.
+pub(crate) type Send<'a> = dyn FnMut(&Address, &[&[u8]]) -> usize + 'a;
+
+/// What came of letting a node run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ran {
+    /// Frames that it received.
+    pub(crate) frames: usize,
+    /// It did something.
+    pub(crate) progress: bool,
+    /// It never came to rest.
+    pub(crate) endless: bool,
+}
+
+/// More rounds than this without time going on are not work any more.
+const MOST_ROUNDS: usize = 20_000;
+
+/// Lets a node go round until it has nothing left to do.
+fn rounds(mut round: impl FnMut() -> (usize, bool)) -> Ran {
+    let mut ran = Ran::default();
+    for _ in 0..MOST_ROUNDS {
+        let (frames, progress) = round();
+        ran.frames += frames;
+        if frames == 0 && !progress {
+            return ran;
+        }
+        ran.progress = true;
+    }
+    Ran { endless: true, ..ran }
+}

@@ -1,0 +1,170 @@
+//! An I/O box: its node, its devices, and the media that outlive both.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
+use etherslot_node::{BoxLimits, BoxNode};
+use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
+use etherslot_storage::memory::{Disk, Latency, Options};
+use etherslot_wire::control::Name;
+
+use crate::checkers::Checks;
+use crate::checkers::history::History;
+use crate::checkers::order::Order;
+use crate::checkers::verdict::{Rule, Verdict};
+use crate::network::Address;
+use crate::nodes::{Inbox, Ran, Send, rounds, session_config};
+use crate::plan::{DevicePlan, InterruptPlan, Plan};
+use crate::random::Random;
+use crate::tap::Tapped;
+
+/// A device of a box.
+struct Device {
+    name: Name,
+    plan: DevicePlan,
+    /// Its guest wants MSI-X, if it wants messages.
+    msix: bool,
+    disks: Vec<Disk>,
+    order: Rc<RefCell<Order>>,
+    history: Rc<RefCell<History>>,
+}
+
+/// A box.
+pub(crate) struct IoBox {
+    node: Option<BoxNode<Address>>,
+    /// What the network brought.
+    pub(crate) inbox: Inbox,
+    index: usize,
+    devices: Vec<Device>,
+    verdict: Rc<Verdict>,
+    random: Random,
+    window_frames: usize,
+}
+
+/// The name of device number `index`.
+///
+/// # Panics
+/// Never: the name is short.
+pub(crate) fn device_name(index: usize) -> Name {
+    Name::new(&format!("nvme{index}")).expect("a short name")
+}
+
+impl IoBox {
+    /// Box number `index`, stopped.
+    pub(crate) fn new(plan: &Plan, index: usize, checks: &[Checks], verdict: Rc<Verdict>) -> Self {
+        let random = Random::new(plan.seed).fork("box", index as u64);
+        let mut devices = Vec::new();
+        for (number, device) in plan.devices.iter().enumerate().filter(|(_, device)| device.node == index) {
+            let [read_ns, write_ns, flush_ns, jitter_ns] = device.latency_ns;
+            let disk = |(at, namespace): (usize, &crate::plan::NamespacePlan)| {
+                Disk::new(Options {
+                    block_bytes: namespace.block_bytes,
+                    bytes: u64::from(namespace.block_bytes) * namespace.blocks,
+                    latency: Latency { read_ns, write_ns, flush_ns, jitter_ns },
+                    depth: device.medium_depth,
+                    seed: random.fork("disk", (number * 16 + at) as u64).bits(),
+                    ..Options::default()
+                })
+            };
+            let Checks { order, history } = &checks[number];
+            devices.push(Device {
+                name: device_name(number),
+                plan: device.clone(),
+                msix: plan.guests[number].1.interrupts != InterruptPlan::Msi,
+                disks: device.namespaces.iter().enumerate().map(disk).collect(),
+                order: Rc::clone(order),
+                history: Rc::clone(history),
+            });
+        }
+        let receive_frames = plan.sessions[index].receive_frames;
+        let window_frames =
+            plan.sessions.iter().map(|session| session.window_frames).max().unwrap_or(0) as usize;
+        Self { node: None, inbox: Inbox::new(receive_frames), index, devices, verdict, random, window_frames }
+    }
+
+    /// Starts it: new devices over the same media.
+    ///
+    /// # Panics
+    /// If the plan asks for a device that cannot be.
+    pub(crate) fn start(&mut self, plan: &Plan) {
+        let functions = self.devices.iter().map(|device| {
+            let namespaces = device
+                .disks
+                .iter()
+                .zip(&device.plan.namespaces)
+                .map(|(disk, namespace)| Namespace::new(Box::new(disk.medium()), namespace.block_bytes));
+            let config = NvmeConfig {
+                serial: device.name.as_str().to_owned(),
+                namespaces: namespaces.collect(),
+                msix: device.msix,
+                commands: device.plan.commands,
+                max_transfer_bytes: device.plan.max_transfer_bytes,
+                large_buffers: device.plan.buffers.0,
+                small_buffers: device.plan.buffers.1,
+                ..NvmeConfig::default()
+            };
+            let nvme = Nvme::new(config).expect("the plan is of a device that can be");
+            let tapped = Tapped::new(Box::new(nvme), Rc::clone(&device.order));
+            let config = EndpointConfig { tags: device.plan.tags, ..EndpointConfig::default() };
+            (device.name, Box::new(Endpoint::new(Box::new(tapped), config)))
+        });
+        let functions = functions.collect();
+        let config = session_config(plan, self.index);
+        let seed = self.random.bits();
+        self.node = Some(BoxNode::new(&config, BoxLimits::default(), seed, functions));
+        self.inbox.clear();
+    }
+
+    /// Whether it runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// `kill -9`; `cache_is_lost` if the power failed, too.
+    pub(crate) fn kill(&mut self, cache_is_lost: bool) {
+        self.node = None;
+        self.inbox.clear();
+        for device in &mut self.devices {
+            if cache_is_lost {
+                device.disks.iter().for_each(Disk::crash);
+            }
+            device.history.borrow_mut().crash(cache_is_lost);
+            device.order.borrow_mut().device_reset();
+        }
+    }
+
+    /// Says goodbye and stops.
+    pub(crate) fn stop(&mut self, now_ns: u64, send: &mut Send<'_>) {
+        if let Some(node) = &mut self.node {
+            node.close();
+            node.transmit(now_ns, send);
+        }
+        self.kill(false);
+    }
+
+    /// Lets it run until it has nothing left to do now.
+    pub(crate) fn run(&mut self, now_ns: u64, send: &mut Send<'_>) -> Ran {
+        let Some(node) = &mut self.node else { return Ran::default() };
+        let inbox = &mut self.inbox;
+        let ran = rounds(|| {
+            let frames = inbox.receive(|from, frame| node.receive(now_ns, from, frame));
+            let mut progress = node.poll(now_ns);
+            progress |= node.transmit(now_ns, send);
+            (frames, progress)
+        });
+        for (host, session, _) in node.hosts() {
+            if session.unacked_frames() > self.window_frames {
+                let frames = session.unacked_frames();
+                self.verdict
+                    .broken(Rule::Memory, || format!("{frames} frames to {host} are not acknowledged"));
+            }
+        }
+        ran
+    }
+
+    /// When it has to run though nothing happened.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.node.as_ref().and_then(BoxNode::deadline_ns)
+    }
+}
