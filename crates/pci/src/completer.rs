@@ -1,7 +1,7 @@
 //! The Completer's side of a Memory Read: how its data is cut into Completions (PCIe Base 6.0, 2.3.1.1).
 //!
-//! All but the last Completion of a Request end at a multiple of the Read Completion Boundary, and none carries more than
-//! the maximum payload. Byte Count and Lower Address count enabled bytes, from the first to the last.
+//! All but the last Completion of a Request end at a multiple of the Read Completion Boundary, and none carries
+//! more than the maximum payload. Byte Count and Lower Address count enabled bytes, from the first to the last.
 
 use etherslot_wire::FunctionId;
 use etherslot_wire::tlp::{Completion, CplStatus, MemRequest};
@@ -33,8 +33,8 @@ pub struct Completions {
     max_payload: usize,
 }
 
-/// The successful Completions of `request`, in order. `rcb` is a power of two; `max_payload` in bytes, at least `rcb`
-/// (less counts as that).
+/// The successful Completions of `request`, in order. `rcb` is a power of two; `max_payload` in bytes, at least
+/// `rcb` (less counts as that).
 pub fn completions(request: &MemRequest, completer: FunctionId, rcb: u16, max_payload: u16) -> Completions {
     let (lead, total) = request.span();
     let rcb = (rcb as usize).next_power_of_two();
@@ -74,8 +74,8 @@ impl Completions {
         self.total.saturating_sub(self.offset)
     }
 
-    /// The next Completion, with at most `limit` bytes of payload if that can be (a Completion up to the next boundary is
-    /// always sent whole).
+    /// The next Completion, with at most `limit` bytes of payload if that can be (a Completion up to the next
+    /// boundary is always sent whole).
     pub fn next_within(&mut self, limit: usize) -> Option<Part> {
         let remaining = self.remaining();
         if remaining == 0 {

@@ -161,8 +161,8 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Widens a window to `bytes` bytes from `address` on. A bridge's non-prefetchable window has 32 bits, so what is above
-    /// goes into the prefetchable one, whatever its kind: both pass the same TLPs.
+    /// Widens a window to `bytes` bytes from `address` on. A bridge's non-prefetchable window has 32 bits, so
+    /// what is above goes into the prefetchable one, whatever its kind: both pass the same TLPs.
     pub fn cover(&mut self, address: u64, bytes: u64) {
         let Some(limit) = bytes.checked_sub(1).and_then(|most| address.checked_add(most)) else { return };
         let window = if limit < FOUR_GIB { &mut self.low } else { &mut self.high };

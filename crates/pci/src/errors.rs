@@ -6,7 +6,8 @@ use crate::config::ConfigSpace;
 use crate::config::capability::{AER, PCI_EXPRESS};
 use crate::config::register::{self as reg, aer, express};
 
-/// An error that the Transaction Layer detects; the value is its bit in the uncorrectable registers of AER (7.8.4.2).
+/// An error that the Transaction Layer detects; the value is its bit in the uncorrectable registers of AER
+/// (7.8.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Error {
@@ -26,7 +27,8 @@ pub enum Error {
     UnsupportedRequest = 20,
 }
 
-/// Whether somebody else is told of the error and can deal with it: then it is only an *advisory* one here (6.2.3.2.4).
+/// Whether somebody else is told of the error and can deal with it: then it is only an *advisory* one here
+/// (6.2.3.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
     /// Nobody else knows.
@@ -56,8 +58,8 @@ impl Messages {
     }
 }
 
-/// Records an error in the registers of `config`, which has the PCI Express and AER capabilities, and adds the Message that
-/// it asks for (6.2.5).
+/// Records an error in the registers of `config`, which has the PCI Express and AER capabilities, and adds the
+/// Message that it asks for (6.2.5).
 pub(crate) fn report(
     config: &mut ConfigSpace,
     messages: &mut Messages,

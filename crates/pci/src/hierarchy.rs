@@ -1,11 +1,14 @@
 //! The virtual switch of one session in the I/O box, with the Endpoints in its slots.
 //!
-//! An upstream port, an internal bus with a downstream port for each slot, one Endpoint below each. The host programs the
-//! ports like those of any switch; until then nothing passes. Each slot has a stream of the session of its own, and a TLP from a
-//! stream reaches no other slot's Endpoint. Between Endpoints, TLPs pass directly, if the ports' windows lead there.
+//! An upstream port, an internal bus with a downstream port for each slot, one Endpoint below each. The host
+//! programs the ports like those of any switch; until then nothing passes. Each slot has a stream of the
+//! session of its own, and a TLP from a stream reaches no other slot's Endpoint. Between Endpoints, TLPs pass
+//! directly, if the ports' windows lead there.
 //!
-//! The switch holds nothing but its own Completions: what enters it is delivered, sent or refused at once, so it keeps every
-//! order that its streams have (2.4.1).
+//! The switch holds nothing but its own Completions: what enters it is delivered, sent or refused at once, so
+//! it keeps every order that its streams have (2.4.1). Different streams are not ordered among each other: TLPs
+//! of different Functions are treated as if each had the ID-Based Ordering attribute (2.2.6.4), and so are
+//! those to the host and to a peer.
 
 mod down;
 mod up;
@@ -114,13 +117,14 @@ impl Hierarchy {
         Self { fabric, slot_of: Vec::new(), turn: 0 }
     }
 
-    /// Whether Endpoints reach each other without passing the host; they do unless this is switched off. Then all of their
-    /// Memory Requests go upstream, as ACS P2P Request Redirect demands (6.12.3).
+    /// Whether Endpoints reach each other without passing the host; they do unless this is switched off. Then
+    /// all of their Memory Requests go upstream, as ACS P2P Request Redirect demands (6.12.3).
     pub fn set_peer_to_peer(&mut self, allowed: bool) {
         self.fabric.peer_to_peer = allowed;
     }
 
-    /// Puts an Endpoint into an empty slot, with a stream that no other slot has. Returns the ID of the port above it.
+    /// Puts an Endpoint into an empty slot, with a stream that no other slot has. Returns the ID of the port
+    /// above it.
     ///
     /// # Panics
     /// If the slot is filled or does not exist, or the stream has a slot.

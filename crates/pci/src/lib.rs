@@ -1,8 +1,9 @@
-//! PCI Express without its wires: Functions, their configuration spaces, Tags and Completions, the virtual switch.
+//! PCI Express without its wires: Functions, their configuration spaces, Tags and Completions, the virtual
+//! switch.
 //!
-//! Everything here takes time and TLPs as arguments and gives TLPs to a [`TlpOut`]; nothing allocates once it is set up,
-//! but for plugging and unplugging a Function. Sections named without a document are those of the PCI Express Base
-//! Specification, revision 6.0.
+//! Everything here takes time and TLPs as arguments and gives TLPs to a [`TlpOut`]; nothing allocates once it
+//! is set up, but for plugging and unplugging a Function. Sections named without a document are those of the
+//! PCI Express Base Specification, revision 6.0.
 
 pub mod completer;
 pub mod config;
@@ -19,8 +20,8 @@ use etherslot_wire::tlp::{Header, Op};
 
 /// Where TLPs go on their way upstream: a row of streams, each of which keeps its order.
 pub trait TlpOut {
-    /// Bytes of the largest whole TLP, header and data, that leaves `stream` undivided now; 0 means that none can be
-    /// sent. With any other value a TLP of any length can, divided if need be.
+    /// Bytes of the largest whole TLP, header and data, that leaves `stream` undivided now; 0 means that none
+    /// can be sent. With any other value a TLP of any length can, divided if need be.
     fn room(&mut self, stream: u16) -> usize;
 
     /// Sends a TLP; false, and nothing is sent, if there is no room.
@@ -29,8 +30,8 @@ pub trait TlpOut {
     fn send(&mut self, stream: u16, header: &Header, data: &[u8]) -> bool;
 }
 
-/// Bytes in front of the first one that counts in a TLP's data: disabled ones of a write (2.2.5), those below Lower
-/// Address of a Completion (2.3.1.1).
+/// Bytes in front of the first one that counts in a TLP's data: disabled ones of a write (2.2.5), those below
+/// Lower Address of a Completion (2.3.1.1).
 pub const fn data_lead(header: &Header) -> usize {
     match header.op {
         Op::MemWrite(request) => request.span().0,

@@ -1,6 +1,7 @@
 //! Interrupts as messages: MSI and MSI-X, their masks and pending bits (PCIe Base 6.0, 6.1.4).
 //!
-//! Nothing here sends: a vector that may fire gives the [`Message`] that its owner sends, or stays pending until it may.
+//! Nothing here sends: a vector that may fire gives the [`Message`] that its owner sends, or stays pending
+//! until it may.
 
 use crate::config::ConfigSpace;
 use crate::config::capability::MSI;
@@ -109,8 +110,8 @@ impl MsixTable {
         }
     }
 
-    /// Writes the table; the PBA is read-only (7.7.2). `data` ends where the region does. True if a vector was unmasked
-    /// that is pending.
+    /// Writes the table; the PBA is read-only (7.7.2). `data` ends where the region does. True if a vector was
+    /// unmasked that is pending.
     pub fn write(&mut self, region: Region, data: &[u8]) -> bool {
         let Region::Table(start) = region else { return false };
         let mut fires = false;

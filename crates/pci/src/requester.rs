@@ -1,10 +1,11 @@
-//! The Requester's side of Non-Posted Requests: Tags, byte accounting, Completion Timeout (PCIe Base 6.0, 2.2.6.2, 2.3.2,
-//! 2.8).
+//! The Requester's side of Non-Posted Requests: Tags, byte accounting, Completion Timeout (PCIe Base 6.0,
+//! 2.2.6.2, 2.3.2, 2.8).
 //!
-//! Every Request that was begun ends exactly once for each of its bytes: with data, with a fault, or by [`Requester::expire`];
-//! or all end unheard by [`Requester::abandon`]. A Tag whose Request ended before its Completions did is *quarantined*:
-//! it is not used again before its Completions have come or can't come any more, so a late Completion never ends up in another
-//! Request. Memory is taken at construction only and all operations take constant time.
+//! Every Request that was begun ends exactly once for each of its bytes: with data, with a fault, or by
+//! [`Requester::expire`]; or all end unheard by [`Requester::abandon`]. A Tag whose Request ended before its
+//! Completions did is *quarantined*: it is not used again before its Completions have come or can't come any
+//! more, so a late Completion never ends up in another Request. Memory is taken at construction only and all
+//! operations take constant time.
 
 mod tags;
 
@@ -16,7 +17,8 @@ use tags::{List, Tags};
 
 /// Tags that 10 bits can tell apart.
 pub const MAX_TAGS: u16 = 1024;
-/// The smallest Read Completion Boundary, bytes: Completions of one Request are cut at multiples of it only (2.3.1.1).
+/// The smallest Read Completion Boundary, bytes: Completions of one Request are cut at multiples of it only
+/// (2.3.1.1).
 const MIN_RCB_BYTES: u64 = 64;
 
 /// Limits of a Requester.
@@ -125,8 +127,8 @@ impl<T: Copy> Requester<T> {
         }
     }
 
-    /// Takes a Tag for a Request of `bytes` (1..=4096) from `address` on. For configuration, `address` is whatever
-    /// the caller wants to hear again. `None` if all Tags are taken.
+    /// Takes a Tag for a Request of `bytes` (1..=4096) from `address` on. For configuration, `address` is
+    /// whatever the caller wants to hear again. `None` if all Tags are taken.
     pub fn begin(
         &mut self,
         now_ns: u64,
@@ -219,8 +221,8 @@ impl<T: Copy> Requester<T> {
         Outcome::Data { context, address, data: &data[lead..lead + bytes as usize], last }
     }
 
-    /// Gives up the oldest Request whose Completion Timeout has passed: its context, and the address and number of the bytes
-    /// that had not come. To be called until it returns `None`.
+    /// Gives up the oldest Request whose Completion Timeout has passed: its context, and the address and number
+    /// of the bytes that had not come. To be called until it returns `None`.
     pub fn expire(&mut self, now_ns: u64) -> Option<(T, u64, usize)> {
         self.advance(now_ns);
         let tag = self.tags.due(List::Busy, self.now_ns)?;
@@ -230,7 +232,8 @@ impl<T: Copy> Requester<T> {
         Some((context, address, remaining as usize))
     }
 
-    /// Forgets all Requests under way; their Completions will be dropped.
+    /// Forgets all Requests under way; their Completions will be dropped. The quarantine counts from the last
+    /// time heard of, which is behind the Requests: so it only has to be longer than a Completion can take.
     pub fn abandon(&mut self) {
         while let Some(tag) = self.tags.first(List::Busy) {
             self.quarantine(tag);
@@ -307,8 +310,8 @@ fn ends_request(completion: &Completion) -> bool {
         || u32::from(completion.byte_count) + u32::from(lead) <= 4 * u32::from(completion.length_dw)
 }
 
-/// Where in the data of a successful Completion the bytes of its Request start, and how many there are; `None` if it is
-/// none that answers the Request as it stands (2.2.9, 2.3.1.1).
+/// Where in the data of a successful Completion the bytes of its Request start, and how many there are; `None`
+/// if it is none that answers the Request as it stands (2.2.9, 2.3.1.1).
 fn fit<T>(pending: &Pending<T>, completion: &Completion, data_bytes: usize) -> Option<(usize, u16)> {
     if data_bytes != 4 * completion.length_dw as usize {
         return None;

@@ -3,13 +3,13 @@
 use etherslot_wire::tlp::Header;
 
 use crate::config::builder::{Builder, Register};
-use crate::config::capability::{PCI_EXPRESS, POWER_MANAGEMENT, PortType};
+use crate::config::capability::{self, PCI_EXPRESS, POWER_MANAGEMENT, PortType};
 use crate::config::register::{self as reg, express, pm};
 use crate::config::{ConfigReset, ConfigSpace};
 use crate::errors::{self, Error, Handling, Messages};
 
-/// Vendor ID of the ports. It is assigned to nobody, and seen by host nodes only: a guest sees the switch of its own
-/// machine.
+/// Vendor ID of the ports. It is assigned to nobody, and seen by host nodes only: a guest sees the switch of
+/// its own machine.
 const VENDOR: u16 = 0xE75E;
 const UPSTREAM_DEVICE: u16 = 0x0001;
 const DOWNSTREAM_DEVICE: u16 = 0x0002;
@@ -97,7 +97,7 @@ impl Port {
 
     pub(crate) fn write(&mut self, register: u16, enables: u8, data: [u8; 4]) -> Effect {
         let was_up = self.is_link_up();
-        self.config.write(register, enables, data);
+        capability::write(&mut self.config, register, enables, data);
         self.refresh();
         self.show_link();
         if was_up && !self.is_link_up() { Effect::ResetBelow } else { Effect::None }
@@ -142,7 +142,8 @@ impl Port {
         self.master
     }
 
-    /// Records an error in its registers. Messages about errors of a port are not sent: a stream belongs to a Function.
+    /// Records an error in its registers. Messages about errors of a port are not sent: a stream belongs to a
+    /// Function.
     pub(crate) fn report(&mut self, error: Error, handling: Handling, header: Option<&Header>) {
         errors::report(&mut self.config, &mut Messages::default(), error, handling, header);
     }

@@ -1,4 +1,5 @@
-//! Puts a configuration space together: registers with their values and what may change them, capabilities in their lists.
+//! Puts a configuration space together: registers with their values and what may change them, capabilities in
+//! their lists.
 
 use std::sync::Arc;
 
@@ -85,7 +86,8 @@ impl Builder {
 }
 
 impl ConfigSpace {
-    /// A space like this one, with the same rules for its bits and other values in some registers that only tell.
+    /// A space like this one, with the same rules for its bits and other values in some registers that only
+    /// tell.
     pub(crate) fn variant(&self, registers: impl IntoIterator<Item = Register>) -> Self {
         let mut space = self.clone();
         for Register { at, bytes, value, .. } in registers {

@@ -1,5 +1,6 @@
 //! Headers and capabilities, each at its fixed place, so that the layout of a space follows from what it has.
 
+use super::ConfigSpace;
 use super::builder::{Builder, Register};
 use super::register::{self as reg, aer, express, id, msi, msix, pm};
 use crate::function::{BarKind, FunctionSpec, MsixSpec};
@@ -99,7 +100,8 @@ impl Builder {
         self.put(Register::writable(at + pm::CONTROL, 2, state, u32::from(pm::CONTROL_STATE)));
     }
 
-    /// MSI with a 64-bit address and per-vector masking, for `vectors` (a power of two up to 32) vectors (7.7.1).
+    /// MSI with a 64-bit address and per-vector masking, for `vectors` (a power of two up to 32) vectors
+    /// (7.7.1).
     pub(crate) fn msi(&mut self, vectors: u8) {
         self.capability(id::MSI, MSI);
         let count_log2 = u32::from(vectors).trailing_zeros();
@@ -134,10 +136,12 @@ impl Builder {
         };
         self.put(Register::fixed(at + 2, 2, 2 | kind));
         let endpoint = port == PortType::Endpoint;
-        // 512 bytes of payload, 8-bit Tags, Role-Based Error Reporting; no limit on the exit latencies of an Endpoint.
+        // 512 bytes of payload, 8-bit Tags, Role-Based Error Reporting; no limit on the exit latencies of an
+        // Endpoint.
         let latencies = if endpoint { 7 << 6 | 7 << 9 | express::DEVICE_CAPABILITIES_FLR } else { 0 };
         self.put(Register::fixed(at + express::DEVICE_CAPABILITIES, 4, 2 | 1 << 5 | 1 << 15 | latencies));
-        // Max_Payload_Size, among others, outlives FLR (6.6.2). A port has no read requests, snoop or order of its own.
+        // Max_Payload_Size, among others, outlives FLR (6.6.2). A port has no read requests, snoop or order of
+        // its own.
         let (control, writable) = if endpoint { (0x2910, 0x79FF) } else { (0x0100, 0x01EF) };
         let mps = 7 << express::DEVICE_CONTROL_MPS_SHIFT;
         self.put(Register {
@@ -149,8 +153,8 @@ impl Builder {
         let downstream = matches!(port, PortType::Downstream(_));
         let link = 3 | 4 << 4 | 1 << 22 | u32::from(number) << 24 | if downstream { 1 << 20 } else { 0 };
         self.put(Register::fixed(at + express::LINK_CAPABILITIES, 4, link));
-        // RCB is writable in an Endpoint, Link Disable in a Downstream Port. Common Clock, Extended Synch and ASPM
-        // Control belong to the Link and outlive FLR, as RCB does.
+        // RCB is writable in an Endpoint, Link Disable in a Downstream Port. Common Clock, Extended Synch and
+        // ASPM Control belong to the Link and outlive FLR, as RCB does.
         let link_control = if endpoint { 0x00CB } else { 0x00C3 } | if downstream { 0x0010 } else { 0 };
         self.put(Register {
             kept_by_flr: link_control,
@@ -211,5 +215,17 @@ impl Builder {
         self.extended_capability(id::SERIAL_NUMBER, 1, SERIAL_NUMBER);
         self.put(Register::fixed(SERIAL_NUMBER + 4, 4, serial as u32));
         self.put(Register::fixed(SERIAL_NUMBER + 8, 4, (serial >> 32) as u32));
+    }
+}
+
+/// A Configuration Write to a space with a Power Management capability: a power state that the Function does
+/// not have is not taken (7.5.2.2).
+pub(crate) fn write(config: &mut ConfigSpace, register: u16, enables: u8, data: [u8; 4]) {
+    let at = POWER_MANAGEMENT + pm::CONTROL;
+    let before = config.u16(at) & pm::CONTROL_STATE;
+    config.write(register, enables, data);
+    let control = config.u16(at);
+    if matches!(control & pm::CONTROL_STATE, 1 | 2) {
+        config.set_u16(at, control & !pm::CONTROL_STATE | before);
     }
 }

@@ -1,4 +1,5 @@
-//! A Function's configuration space: 4 KiB in which each bit knows what a write and a reset do to it (PCIe Base 6.0, 7.4).
+//! A Function's configuration space: 4 KiB in which each bit knows what a write and a reset do to it (PCIe Base
+//! 6.0, 7.4).
 //!
 //! Reads and writes have no effect beyond the space itself; its owner looks at what changed.
 
@@ -51,7 +52,8 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// The DW at `register`, byte by byte; registers that are not there read 0. `register` is cut to a DW of the space.
+    /// The DW at `register`, byte by byte; registers that are not there read 0. `register` is cut to a DW of
+    /// the space.
     pub fn read(&self, register: u16) -> [u8; 4] {
         let at = dw(register);
         [self.bytes[at], self.bytes[at + 1], self.bytes[at + 2], self.bytes[at + 3]]

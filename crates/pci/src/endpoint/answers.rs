@@ -14,7 +14,8 @@ use crate::function::Function;
 const ROOT_ANSWERS: usize = 256;
 /// and as many for peers, which are held back beyond that.
 const PEER_ANSWERS: usize = 256;
-/// Data that is kept with its Completion: reads up to this are made when the Request comes, longer ones when there is room.
+/// Data that is kept with its Completion: reads up to this are made when the Request comes, longer ones when
+/// there is room.
 pub(super) const KEPT_BYTES: usize = 64;
 /// A Completion is cut to the room left in a frame if this much of its data fits.
 const WORTH_CUTTING_BYTES: usize = 256;
@@ -59,15 +60,16 @@ impl Answers {
         self.queue.clear();
     }
 
-    /// A Completion as it stands, with up to [`KEPT_BYTES`] of data. The caller has asked [`Answers::has_room`].
+    /// A Completion as it stands, with up to [`KEPT_BYTES`] of data. The caller has asked
+    /// [`Answers::has_room`].
     pub(super) fn push(&mut self, header: Header, data: &[u8]) {
         let mut kept = [0; KEPT_BYTES];
         kept[..data.len()].copy_from_slice(data);
         self.queue.push_back(Answer { header, body: Body::Kept { data: kept, bytes: data.len() as u8 } });
     }
 
-    /// The answer to a contiguous read at `offset` in BAR `bar`, of which `header` is the Request's. The caller has asked
-    /// [`Answers::has_room`].
+    /// The answer to a contiguous read at `offset` in BAR `bar`, of which `header` is the Request's. The caller
+    /// has asked [`Answers::has_room`].
     pub(super) fn push_read(&mut self, header: Header, request: MemRequest, bar: u8, offset: u64) {
         self.queue.push_back(Answer { header, body: Body::Unread { request, bar, offset, done: 0 } });
     }
@@ -101,6 +103,10 @@ impl Core {
             }
             let finished = match &mut answer.body {
                 Body::Kept { data, bytes } => {
+                    // The ID may have been captured anew since; the Completion tells the one that is valid now.
+                    if let Op::Completion(completion) = &mut answer.header.op {
+                        completion.completer = self.id;
+                    }
                     if !out.send(stream, &answer.header, &data[..*bytes as usize]) {
                         break;
                     }

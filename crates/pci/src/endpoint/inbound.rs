@@ -6,20 +6,21 @@ use etherslot_wire::tlp::{CfgRequest, CfgType, Completion, CplStatus, Header, Me
 use super::answers::KEPT_BYTES;
 use super::{Core, Endpoint};
 use crate::completer;
-use crate::config::capability::PCI_EXPRESS;
+use crate::config::capability::{self, PCI_EXPRESS};
 use crate::config::register::express;
 use crate::errors::{self, Error, Handling};
 use crate::function::{Fault, Function, ResetKind};
 use crate::msi::{MsixTable, Region};
 use crate::requester::Outcome;
 
-/// Codes of Messages that an Endpoint takes without effect: `PM_Active_State_Nak`, `PME_Turn_Off`, LTR and OBFF, the
-/// ignored ones of hot plug (2.2.8.6), `Set_Slot_Power_Limit`, `Vendor_Defined` Type 1.
-const IGNORED_MESSAGES: [u8; 14] =
-    [0x14, 0x19, 0x10, 0x12, 0x40, 0x41, 0x43, 0x44, 0x45, 0x47, 0x48, 0x50, 0x52, 0x7F];
+/// Codes of Messages that an Endpoint takes without effect: `PM_Active_State_Nak`, `PME_Turn_Off` (2.2.8.2),
+/// the ignored ones (2.2.8.7), `Set_Slot_Power_Limit` (2.2.8.5), `Vendor_Defined` Type 1 (2.2.8.6). All others
+/// are unsupported.
+const IGNORED_MESSAGES: [u8; 11] = [0x14, 0x19, 0x40, 0x41, 0x43, 0x44, 0x45, 0x47, 0x48, 0x50, 0x7F];
 
 impl Endpoint {
-    /// Takes a TLP that was routed to this Endpoint; `data` is all the data of the TLP, disabled bytes included.
+    /// Takes a TLP that was routed to this Endpoint; `data` is all the data of the TLP, disabled bytes
+    /// included.
     pub fn receive(&mut self, now_ns: u64, header: &Header, data: &[u8]) {
         if data.len() != header.data_bytes() {
             self.core.report(Error::Malformed, Handling::Final, Some(header));
@@ -41,7 +42,7 @@ impl Endpoint {
             Op::MemRead(request) => self.memory_read(header, &request),
             Op::CfgRead(request) => self.config_read(header, &request),
             Op::CfgWrite(request) => self.config_write(header, &request, data),
-            Op::Atomic { .. } => self.core.refuse(header),
+            Op::Atomic { .. } => self.core.refuse(header, Error::UnsupportedRequest),
         }
     }
 
@@ -57,11 +58,10 @@ impl Endpoint {
             return;
         };
         self.core.counters.requests += 1;
-        let (lead, bytes) = request.span();
+        let (lead, _) = request.span();
         for (start, end) in runs(request) {
             let at = offset + (start - lead) as u64;
             let written = &data[start..end];
-            debug_assert!(end <= lead + bytes);
             if write(&mut *self.function, self.core.msix.as_mut(), bar, at, written) {
                 self.core.vectors_unmasked = true;
             }
@@ -70,7 +70,7 @@ impl Endpoint {
 
     fn memory_read(&mut self, header: &Header, request: &MemRequest) {
         let Some((bar, offset)) = self.core.decode(request) else {
-            self.core.refuse(header);
+            self.core.refuse(header, Error::UnsupportedRequest);
             return;
         };
         self.core.counters.requests += 1;
@@ -93,7 +93,7 @@ impl Endpoint {
 
     fn config_read(&mut self, header: &Header, request: &CfgRequest) {
         if !is_for_function(request) {
-            self.core.refuse(header);
+            self.core.refuse(header, Error::UnsupportedRequest);
             return;
         }
         self.core.counters.requests += 1;
@@ -109,13 +109,15 @@ impl Endpoint {
     }
 
     fn config_write(&mut self, header: &Header, request: &CfgRequest, data: &[u8]) {
-        if header.poisoned {
-            self.core.counters.poisoned += 1;
-            self.core.report(Error::Poisoned, Handling::Advisory, Some(header));
-        }
         let &[b0, b1, b2, b3] = data else { return };
-        if header.poisoned || !is_for_function(request) {
-            self.core.refuse(header);
+        if header.poisoned {
+            // Nothing is written, and the Requester hears of it (2.7.2.1).
+            self.core.counters.poisoned += 1;
+            self.core.refuse(header, Error::Poisoned);
+            return;
+        }
+        if !is_for_function(request) {
+            self.core.refuse(header, Error::UnsupportedRequest);
             return;
         }
         self.core.counters.requests += 1;
@@ -123,7 +125,7 @@ impl Endpoint {
             self.core.id = request.target;
             self.function.identified(request.target);
         }
-        self.core.config.write(request.register, request.first_be, [b0, b1, b2, b3]);
+        capability::write(&mut self.core.config, request.register, request.first_be, [b0, b1, b2, b3]);
         self.core.refresh();
         // The Completion comes before the reset that it starts (6.6.2).
         self.core.answers.push(self.core.config_completion(header, 0), &[]);
@@ -167,8 +169,8 @@ impl Endpoint {
 }
 
 impl Core {
-    /// The BAR that a Request is for, and the offset of its first byte that counts. A Request that leaves the BAR is for
-    /// none.
+    /// The BAR that a Request is for, and the offset of its first byte that counts. A Request that leaves the
+    /// BAR is for none.
     fn decode(&self, request: &MemRequest) -> Option<(u8, u64)> {
         if !self.memory {
             return None;
@@ -188,10 +190,11 @@ impl Core {
         }
     }
 
-    /// Answers a Non-Posted Request with UR. The caller has asked [`super::Answers::has_room`].
-    fn refuse(&mut self, header: &Header) {
+    /// Answers a Non-Posted Request with UR because of `error`. The caller has asked
+    /// [`super::Answers::has_room`].
+    fn refuse(&mut self, header: &Header, error: Error) {
         self.counters.unsupported += 1;
-        self.report(Error::UnsupportedRequest, Handling::Advisory, Some(header));
+        self.report(error, Handling::Advisory, Some(header));
         let completion = unsupported_completion(header, self.id);
         self.answers.push(Header { op: Op::Completion(completion), poisoned: false, ..*header }, &[]);
     }

@@ -1,12 +1,13 @@
-//! A Function as its Link sees it: a [`Function`] behind a configuration space, interrupts, a Requester and a Completer.
+//! A Function as its Link sees it: a [`Function`] behind a configuration space, interrupts, a Requester and a
+//! Completer.
 //!
-//! # Order (2.4.1, Table 2-42)
+//! # Order (2.4.1)
 //!
-//! What is received takes effect at once and in order, so no Request passes another inwards. What is sent leaves in the order
-//! of the calls of [`TlpOut::send`], and the stream keeps it. So a Completion is behind every write and Message that the
-//! Function had sent when it was made, and an interrupt is behind the data that it tells of. Nothing received waits for
-//! anything to be sent: Posted Requests and Completions are used up at once, and of Non-Posted Requests a bounded number is
-//! held.
+//! What is received takes effect at once and in order, so no Request passes another inwards. What is sent
+//! leaves in the order of the calls of [`TlpOut::send`], and the stream keeps it. So a Completion is behind
+//! every write and Message that the Function had sent when it was made, and an interrupt is behind the data
+//! that it tells of. Nothing received waits for anything to be sent: Posted Requests and Completions are used
+//! up at once, and of Non-Posted Requests a bounded number is held.
 
 mod answers;
 pub(crate) mod inbound;
@@ -157,7 +158,8 @@ impl Endpoint {
         Self { function, core }
     }
 
-    /// A host takes the Function, whose way upstream takes TLPs with up to `max_payload` bytes of data and reads of up to
+    /// A host takes the Function, whose way upstream takes TLPs with up to `max_payload` bytes of data and
+    /// reads of up to
     /// `max_read_request` bytes. It comes as if powered on; nothing of an earlier host is left or can come any more.
     pub fn attach(&mut self, max_payload: u16, max_read_request: u16) {
         let granted = |bytes: u16| bytes.clamp(MIN_SIZE, MAX_SIZE) / MIN_SIZE * MIN_SIZE;
@@ -169,8 +171,8 @@ impl Endpoint {
         self.function.identified(self.core.id);
     }
 
-    /// Resets the Function. After a conventional reset nothing from before it follows: Requests that wait for an answer get
-    /// none (6.6.1); after FLR they are answered (6.6.2).
+    /// Resets the Function. After a conventional reset nothing from before it follows: Requests that wait for
+    /// an answer get none (6.6.1); after FLR they are answered (6.6.2).
     pub fn reset(&mut self, kind: ResetKind) {
         match kind {
             ResetKind::Conventional => self.core.reset(ConfigReset::Hot),
@@ -182,7 +184,8 @@ impl Endpoint {
         self.function.reset(kind);
     }
 
-    /// Goes on with everything that can go on: answers, interrupts, the Function's own work. True if something was done.
+    /// Goes on with everything that can go on: answers, interrupts, the Function's own work. True if something
+    /// was done.
     pub fn poll(&mut self, now_ns: u64, out: &mut dyn TlpOut, stream: u16) -> bool {
         let Self { function, core } = self;
         let mut progress = false;
@@ -207,7 +210,8 @@ impl Endpoint {
         self.core.id
     }
 
-    /// Whether a further Non-Posted Request of a peer can be taken; those of the Root Complex have room besides.
+    /// Whether a further Non-Posted Request of a peer can be taken; those of the Root Complex have room
+    /// besides.
     pub fn accepts_peer_request(&self) -> bool {
         self.core.answers.has_room_for_peer()
     }

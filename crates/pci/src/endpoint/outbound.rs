@@ -92,8 +92,8 @@ impl Outbound<'_> {
     }
 }
 
-/// How many of `wanted` bytes from `address` on go into the next Memory Write, if `room` bytes are left in the frame: all if
-/// they fit, as many as do if that is worth it, or all, to be divided.
+/// How many of `wanted` bytes from `address` on go into the next Memory Write, if `room` bytes are left in the
+/// frame: all if they fit, as many as do if that is worth it, or all, to be divided.
 fn cut(address: u64, wanted: usize, room: usize) -> usize {
     let lead = (address & 3) as usize;
     let header = if address >> 32 == 0 { 12 } else { 16 };
@@ -175,7 +175,8 @@ impl Bus for Outbound<'_> {
             InterruptMode::MsiX(_) => (vector, self.core.msix.as_ref().and_then(|msix| msix.message(vector))),
         };
         let Some(message) = message.filter(|_| self.core.master) else {
-            // Goes out once it is unmasked, or the Function may master the bus again: a message is a Memory Write.
+            // Goes out once it is unmasked, or the Function may master the bus again: a message is a Memory
+            // Write.
             self.set_pending(vector, true);
             return true;
         };

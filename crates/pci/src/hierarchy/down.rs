@@ -41,7 +41,7 @@ impl Fabric {
         // Only the Root Complex is above, and it is on bus 0.
         if header.requester().bus() != 0 {
             self.counters.spoofed += 1;
-            self.refuse(slot, &header);
+            self.refuse(slot, &header, Error::UnsupportedRequest);
             return;
         }
         match header.op {
@@ -63,7 +63,7 @@ impl Fabric {
                     Routing::Local => {}
                     _ => {
                         self.counters.unrouted += 1;
-                        self.refuse(slot, &header);
+                        self.refuse(slot, &header, Error::UnsupportedRequest);
                     }
                 }
             }
@@ -81,7 +81,7 @@ impl Fabric {
             self.counters.trespassing += u64::from(self.ports.iter().any(passes));
         }
         self.counters.unrouted += 1;
-        self.refuse(slot, header);
+        self.refuse(slot, header, Error::UnsupportedRequest);
     }
 
     fn configure(&mut self, now_ns: u64, slot: usize, header: &Header, request: &CfgRequest, data: &[u8]) {
@@ -118,11 +118,11 @@ impl Fabric {
             }
             Target::Below(_) => {
                 self.counters.trespassing += 1;
-                self.refuse(slot, header);
+                self.refuse(slot, header, Error::UnsupportedRequest);
             }
             Target::Nowhere => {
                 self.counters.unrouted += 1;
-                self.refuse(slot, header);
+                self.refuse(slot, header, Error::UnsupportedRequest);
             }
         }
     }
@@ -173,7 +173,7 @@ impl Fabric {
         port: impl Fn(&Self) -> &Port,
     ) {
         if header.poisoned {
-            self.refuse(slot, header);
+            self.refuse(slot, header, Error::Poisoned);
             return;
         }
         let is_read = matches!(header.op, Op::CfgRead(_));
@@ -182,11 +182,11 @@ impl Fabric {
         self.answer(slot, Header { op: Op::Completion(completion), ..*header }, data);
     }
 
-    /// UR for a Non-Posted Request from the host; a Posted one is dropped.
-    fn refuse(&mut self, slot: usize, header: &Header) {
+    /// UR, because of `error`, for a Non-Posted Request from the host; a Posted one is dropped.
+    fn refuse(&mut self, slot: usize, header: &Header, error: Error) {
         let posted = matches!(header.op, Op::MemWrite(_) | Op::Message { .. });
         let handling = if posted { Handling::Final } else { Handling::Advisory };
-        self.upstream.report(Error::UnsupportedRequest, handling, Some(header));
+        self.upstream.report(error, handling, Some(header));
         if !posted {
             let completion = unsupported_completion(header, self.upstream_id);
             self.answer(slot, Header { op: Op::Completion(completion), poisoned: false, ..*header }, [0; 4]);
@@ -207,11 +207,7 @@ impl Fabric {
 /// A Configuration Request to a port. Poisoned data is not written (2.7.2.1).
 fn access(port: &mut Port, header: &Header, request: &CfgRequest, data: &[u8]) -> Effect {
     match (&header.op, data) {
-        (Op::CfgWrite(_), _) if header.poisoned => {
-            port.report(Error::Poisoned, Handling::Advisory, Some(header));
-            Effect::None
-        }
-        (Op::CfgWrite(_), &[b0, b1, b2, b3]) => {
+        (Op::CfgWrite(_), &[b0, b1, b2, b3]) if !header.poisoned => {
             port.write(request.register, request.first_be, [b0, b1, b2, b3])
         }
         _ => Effect::None,

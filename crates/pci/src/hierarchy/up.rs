@@ -88,8 +88,8 @@ impl Upward<'_> {
         }
     }
 
-    /// Hands a TLP to a peer at once. A Non-Posted one waits while the peer has too many to answer; that can't last, as
-    /// Completions never wait for it.
+    /// Hands a TLP to a peer at once. A Non-Posted one waits while the peer has too many to answer; that can't
+    /// last, as Completions never wait for it.
     fn pass(&mut self, peer: usize, header: &Header, data: &[u8]) -> bool {
         let Fabric { slots, scratch, counters, .. } = &mut *self.fabric;
         let Some(endpoint) = &mut slots[peer].endpoint else { return self.refuse(header) };
@@ -107,7 +107,8 @@ impl Upward<'_> {
         true
     }
 
-    /// The port above the Endpoint answers UR to a Non-Posted Request, and drops the rest; false if it has to be tried again.
+    /// The port above the Endpoint answers UR to a Non-Posted Request, and drops the rest; false if it has to
+    /// be tried again.
     fn refuse(&mut self, header: &Header) -> bool {
         let class = header.class();
         let id = FunctionId::new(self.fabric.upstream.secondary(), self.slot as u8, 0);

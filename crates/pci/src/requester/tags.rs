@@ -1,7 +1,7 @@
 //! A table of Tags, each on one of three lists: free, busy, quarantined.
 //!
-//! The lists are linked through the table, so a Tag moves between them in constant time from any place. Free Tags are
-//! used in the order in which they came free: the longest unused one first.
+//! The lists are linked through the table, so a Tag moves between them in constant time from any place. Free
+//! Tags are used in the order in which they came free: the longest unused one first.
 
 use etherslot_wire::Tag;
 
@@ -26,7 +26,8 @@ struct Entry<P> {
     pending: Option<P>,
 }
 
-/// Deadlines rise from first to last, as Tags are only put behind and a deadline is never below the one before it.
+/// Deadlines rise from first to last, as Tags are only put behind and a deadline is never below the one before
+/// it.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     first: u16,
