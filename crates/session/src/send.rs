@@ -161,7 +161,7 @@ impl Sender {
         let tail = self.pack.tail();
         let free = self.window_frames.saturating_sub(tail.wrapping_sub(self.una));
         let unsent = if before(self.next, tail) { tail.wrapping_sub(self.next) } else { 0 };
-        if free > self.pack.slots_needed() + 1 && unsent < self.backlog_frames && self.pack.has_parts() {
+        if free > self.pack.slots_needed() && unsent < self.backlog_frames && self.pack.has_parts() {
             self.pack.room()
         } else {
             0

@@ -76,6 +76,26 @@ fn a_missing_frame_holds_back_only_the_streams_with_records_in_it() {
 }
 
 #[test]
+fn a_filled_gap_sets_streams_free_beyond_the_next_gap() {
+    let mut pair = Pair::connected(1, &Config::default(), Link::default());
+    let mut frames = Vec::new();
+    for records in [&[1][..], &[2], &[3, 1], &[3, 1, 2]] {
+        for &stream in records {
+            assert!(pair.nodes[0].put(stream, 100));
+        }
+        frames.extend(caught(&mut pair, 0));
+    }
+    pair.land(1, &frames[3]);
+    assert_eq!(pair.nodes[1].sink.records, 0);
+    pair.land(1, &frames[2]);
+    assert_eq!(pair.nodes[1].sink.next, [0, 0, 0, 2]);
+    pair.land(1, &frames[0]);
+    assert_eq!(pair.nodes[1].sink.next, [0, 3, 0, 2]);
+    pair.land(1, &frames[1]);
+    assert_eq!(pair.nodes[1].sink.next, [0, 3, 2, 2]);
+}
+
+#[test]
 fn the_parts_of_a_long_record_come_together_in_any_order_of_their_frames() {
     let config = Config { max_frame_bytes: 576, ..Config::default() };
     let mut pair = Pair::connected(1, &config, Link::default());
@@ -125,7 +145,7 @@ fn all_sequences_and_clocks_wrap_without_harm() {
 
 #[test]
 fn windows_and_frames_of_all_sizes_work_with_each_other() {
-    let sizes = [(16, 576), (64, 576), (64, 9216), (65, 1500), (1000, 1500), (8192, 9216)];
+    let sizes = [(16, 576), (64, 576), (64, 9216), (65, 1500), (1000, 1500), (8192, 576)];
     for (seed, one) in (0..).zip(sizes) {
         for two in sizes {
             let [one, two] = [one, two].map(|(window_frames, max_frame_bytes)| Config {
@@ -147,7 +167,7 @@ fn windows_and_frames_of_all_sizes_work_with_each_other() {
 fn a_wide_window_tells_of_all_that_came_in_several_sack_blocks() {
     let config = Config { window_frames: 2048, backlog_frames: 2048, ..Config::default() };
     let mut pair = Pair::connected(1, &config, Link::default());
-    let end_ns = pair.now_ns + 10 * MS;
+    let end_ns = pair.now_ns + MS / 2;
     while pair.now_ns < end_ns {
         while pair.nodes[0].put(1, 1396) {}
         pair.step(end_ns);

@@ -30,12 +30,16 @@ pub(crate) struct Hand {
 impl Hand {
     /// Goes through the handshake; the peer has a receive window of so many frames.
     pub(crate) fn new(config: &Config, receive_window_frames: u16) -> Self {
+        Self::with(config, receive_window_frames, 0)
+    }
+
+    /// The same with features.
+    pub(crate) fn with(config: &Config, receive_window_frames: u16, features: u32) -> Self {
         let now_ns = 1_000_000_000;
         let session = Session::connect(config, 0xAAAA, now_ns);
         let mut hand = Self { session, now_ns, packet_number: 0, delivered: Count::default() };
         assert_eq!(hand.transmit().len(), 1);
-        let hello =
-            Hello { node: NodeId([7; 16]), max_frame_bytes: 1500, receive_window_frames, features: 0 };
+        let hello = Hello { node: NodeId([7; 16]), max_frame_bytes: 1500, receive_window_frames, features };
         let mut body = [0; Hello::BYTES];
         hello.emit(&mut body).expect("room");
         let header = Header { ack: None, ..hand.header(frame::Kind::HelloAck) };
