@@ -117,8 +117,9 @@ impl Hierarchy {
         Self { fabric, slot_of: Vec::new(), turn: 0 }
     }
 
-    /// Whether Endpoints reach each other without passing the host; they do unless this is switched off. Then
-    /// all of their Memory Requests go upstream, as ACS P2P Request Redirect demands (6.12.3).
+    /// Whether Endpoints reach each other without passing the host; they do unless this is switched off. Then all of
+    /// their Memory Requests go upstream, as ACS P2P Request Redirect demands (6.12.3), whatever the windows of the
+    /// other ports are: so it must be off where slots belong to different guests, whose addresses overlap.
     pub fn set_peer_to_peer(&mut self, allowed: bool) {
         self.fabric.peer_to_peer = allowed;
     }

@@ -249,7 +249,8 @@ impl<T: Copy> Requester<T> {
         }
     }
 
-    /// Sets the Completion Timeout of the Requests that follow, ns.
+    /// Sets the Completion Timeout of the Requests that follow, ns; `u64::MAX` is none. None times out before
+    /// one that was begun earlier.
     pub fn set_completion_timeout(&mut self, timeout_ns: u64) {
         self.completion_timeout_ns = timeout_ns;
     }

@@ -199,8 +199,8 @@ fn take(bench: &mut Bench, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// No sequence of TLPs brings a panic, or a TLP that breaks a rule: the host refuses those. And after it the
-    /// switch and its Functions work as ever.
+    /// No sequence of TLPs brings a panic, or a TLP that breaks a rule: the host refuses those. And after it
+    /// the switch and its Functions work as ever.
     #[test]
     fn any_tlps_are_survived(steps in prop::collection::vec(step(), 0..120)) {
         let mut bench = two();

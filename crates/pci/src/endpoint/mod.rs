@@ -3,11 +3,12 @@
 //!
 //! # Order (2.4.1)
 //!
-//! What is received takes effect at once and in order, so no Request passes another inwards. What is sent
-//! leaves in the order of the calls of [`TlpOut::send`], and the stream keeps it. So a Completion is behind
-//! every write and Message that the Function had sent when it was made, and an interrupt is behind the data
-//! that it tells of. Nothing received waits for anything to be sent: Posted Requests and Completions are used
-//! up at once, and of Non-Posted Requests a bounded number is held.
+//! What is received takes effect at once and in order, so no Request passes another inwards; but a read of more
+//! than 64 bytes is made when its Completions leave, so that writes behind it may pass it, as they may
+//! anywhere. What is sent leaves in the order of the calls of [`TlpOut::send`], and the stream keeps it. So a
+//! Completion is behind every write and Message that the Function had sent when it was made, and an interrupt
+//! is behind the data that it tells of. Nothing received waits for anything to be sent: Posted Requests and
+//! Completions are used up at once, and of Non-Posted Requests a bounded number is held.
 
 mod answers;
 pub(crate) mod inbound;

@@ -25,6 +25,7 @@ enum Route {
 }
 
 impl TlpOut for Upward<'_> {
+    /// Where a TLP goes is known when it is sent, so one for a peer waits for room upstream as well.
     fn room(&mut self, stream: u16) -> usize {
         self.out.room(stream)
     }
