@@ -166,7 +166,7 @@ pub(crate) struct Overrides {
 
 fn loop_options(node: &Node, overrides: &Overrides) -> Result<LoopOptions> {
     ensure!(!node.name.is_empty(), "[node] name is empty: give the node a name");
-    let busy_poll = overrides.busy_poll.or(node.busy_poll).unwrap_or(Duration::from_micros(50));
+    let busy_poll = overrides.busy_poll.or(node.busy_poll).unwrap_or(Duration::ZERO);
     ensure!(busy_poll <= Duration::from_secs(10), "[node] busy_poll is more than 10s: use 10s or less");
     Ok(LoopOptions { name: node.name.clone(), busy_poll })
 }

@@ -37,7 +37,7 @@ impl Sleeper {
             return Ok(());
         }
         if now_ns - self.last_progress_ns < self.busy_poll_ns {
-            std::hint::spin_loop();
+            std::thread::yield_now();
             return Ok(());
         }
         let sleep_ns =
