@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendFlags,
     recvmsg, sendmsg,
 };
 
+use crate::eventfd::is_eventfd;
 use crate::message::{HEADER_BYTES, Header, HeaderError, MAX_FDS};
 
 /// Why a stream can't go on.
@@ -27,6 +29,8 @@ pub(crate) enum Broken {
     TooLong(u32),
     #[error("more file descriptors than a message may carry")]
     TooManyFds,
+    #[error("a file descriptor that is neither a file nor an eventfd")]
+    ForeignFd,
     #[error("sent away by this side")]
     Dismissed,
     #[error("a reply came, where only commands are expected")]
@@ -104,7 +108,12 @@ impl Inbound {
         let last = self.consumed + self.waiting.len() as u64 - 1;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fds.extend(fds.map(|fd| (last, fd)));
+                for fd in fds {
+                    if !is_inert(&fd) {
+                        return Err(Broken::ForeignFd);
+                    }
+                    self.fds.push_back((last, fd));
+                }
             }
         }
         // The kernel has closed those that found no room. What is kept is for one message: all others have been consumed.
@@ -147,6 +156,17 @@ impl Inbound {
         while self.fds.front().is_some_and(|(place, _)| *place < end) {
             fds.extend(self.fds.pop_front().map(|(_, fd)| fd));
         }
+    }
+}
+
+/// Whether keeping `fd` keeps nothing else open. A socket, or what can hold one, may be the client's own end of this
+/// connection: while it waits here for the rest of its message, the client's death would go unnoticed.
+fn is_inert(fd: &OwnedFd) -> bool {
+    let kind = fstat(fd).map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        FileType::Socket => false,
+        FileType::Unknown => is_eventfd(fd.as_fd()),
+        _ => true,
     }
 }
 

@@ -5,6 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 use rustix::io::{Errno, read, write};
 
+/// Whether `fd` is an eventfd, as the kernel names it.
+pub(crate) fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
+    let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
+    link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[eventfd]")
+}
+
 /// A descriptor known to be an eventfd: a client could pass a pipe or a file of a file system of its own, and make a write
 /// to it last for ever.
 #[derive(Debug)]
@@ -14,8 +20,7 @@ pub(crate) struct Eventfd {
 
 impl Eventfd {
     pub(crate) fn new(fd: OwnedFd) -> Option<Self> {
-        let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()).ok()?;
-        (link.as_bytes() == b"anon_inode:[eventfd]").then_some(())?;
+        is_eventfd(fd.as_fd()).then_some(())?;
         let eventfd = Self { fd };
         eventfd.unblock().ok()?;
         Some(eventfd)

@@ -117,6 +117,30 @@ fn surplus_descriptors_are_closed_and_too_many_end_the_connection() {
 }
 
 #[test]
+fn a_client_can_not_outlive_itself_by_a_descriptor_of_its_own_socket() {
+    let rig = Rig::new();
+    let (socket, _other) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    for round in 0..3 {
+        let mut client = rig.client();
+        let own = client.as_fd().try_clone_to_owned().unwrap();
+        let fd = [&own, &socket, &epoll][round];
+        // The rest of the message never comes.
+        client.send_bytes(&message(1, &Request::GetInfo, false)[..8], &[fd.as_fd()]).unwrap();
+        drop((client, own));
+        rig.wait(|server, _| !server.is_connected());
+    }
+    assert_eq!(rig.with(|server, _| server.counters().violations), 3);
+    rig.client().device_info().unwrap();
+}
+
+#[test]
 fn nothing_of_a_client_is_left_when_it_is_gone() {
     let rig = Rig::new();
     for round in 0..20 {
