@@ -227,7 +227,7 @@ impl Nvme {
         let namespaces: Vec<Active> = (1..)
             .zip(config.namespaces)
             .map(|(nsid, namespace)| {
-                Active::new(namespace, identity.eui64(nsid), identity.nguid(nsid), slots)
+                Active::new(namespace, identity.namespace_ids(nsid), slots)
             })
             .collect();
         let vectors = if config.msix { config.max_queue_pairs + 1 } else { 0 };

@@ -2,6 +2,7 @@
 
 mod config;
 
+use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,7 +53,12 @@ fn run(cli: Cli) -> Result<()> {
     let filter = EnvFilter::try_new(&cli.log).map_err(|error| {
         anyhow::anyhow!("--log {:?}: {error}; use a level such as info or debug", cli.log)
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(stderr().is_terminal())
+        .with_target(false)
+        .init();
     match cli.command {
         Command::Box(daemon) => {
             let (check, path, overrides) = daemon.split();

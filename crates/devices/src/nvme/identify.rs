@@ -88,8 +88,8 @@ pub(crate) fn namespace(data: &mut [u8], namespace: &Active) {
     fields.put(33, &[1 << 3 | reads_as]);
     fields.put(48, &u128::from(namespace.info.bytes).to_le_bytes()); // NVMCAP
     fields.put(99, &[u8::from(namespace.info.read_only)]); // NSATTR: write protected
-    fields.put(104, &namespace.nguid);
-    fields.put(120, &namespace.eui64);
+    fields.put(104, &namespace.ids.nguid);
+    fields.put(120, &namespace.ids.eui64);
     for (at, lbads) in formats.iter().enumerate() {
         // Relative Performance: the larger block is the better one.
         let relative = u8::from(at + 1 < formats.len());
@@ -108,9 +108,11 @@ pub(crate) fn namespace_list(data: &mut [u8], nsid: u32, namespaces: usize) {
 pub(crate) fn descriptors(data: &mut [u8], namespace: &Active) {
     let mut fields = Fields(data);
     fields.put(0, &[1, 8]);
-    fields.put(4, &namespace.eui64);
+    fields.put(4, &namespace.ids.eui64);
     fields.put(12, &[2, 16]);
-    fields.put(16, &namespace.nguid);
+    fields.put(16, &namespace.ids.nguid);
+    fields.put(32, &[3, 16]);
+    fields.put(36, &namespace.ids.uuid);
 }
 
 /// CNS 12h and 13h: controllers from `from` on (Figure 251).
@@ -123,6 +125,7 @@ pub(crate) fn controller_list(data: &mut [u8], from: u16) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::identity::NamespaceIds;
     use super::super::namespace::Namespace;
     use super::*;
     use etherslot_storage::memory::{Disk, Options};
@@ -131,7 +134,7 @@ mod tests {
         let disk = Disk::new(Options { block_bytes: medium_block, bytes: 1 << 20, ..Options::default() });
         let namespace = Namespace::new(Box::new(disk.medium()), block_bytes);
         assert!(namespace.is_valid());
-        Active::new(namespace, [1; 8], [2; 16], 4)
+        Active::new(namespace, NamespaceIds { eui64: [1; 8], nguid: [2; 16], uuid: [3; 16] }, 4)
     }
 
     fn le(data: &[u8], at: usize, bytes: usize) -> u64 {
@@ -200,6 +203,7 @@ mod tests {
         descriptors(&mut data, &active(512, 512));
         assert_eq!(data[..4], [1, 8, 0, 0]);
         assert_eq!(data[12..16], [2, 16, 0, 0]);
-        assert_eq!(data[32], 0, "the end");
+        assert_eq!(data[32..37], [3, 16, 0, 0, 3]);
+        assert_eq!(data[52], 0, "the end");
     }
 }

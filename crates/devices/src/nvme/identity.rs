@@ -37,12 +37,28 @@ fn hash(parts: &[&[u8]]) -> [u8; 16] {
     (value ^ value >> 67).to_be_bytes()
 }
 
+/// A UUID made of a hash: version 8 (custom) of RFC 9562, in its variant.
+fn uuid(parts: &[&[u8]]) -> [u8; 16] {
+    let mut uuid = hash(parts);
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+/// Identifiers of a namespace (5.15.2.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamespaceIds {
+    /// IEEE Extended Unique Identifier.
+    pub(crate) eui64: [u8; 8],
+    /// Namespace Globally Unique Identifier.
+    pub(crate) nguid: [u8; 16],
+    /// Namespace UUID. Linux warns where there is none.
+    pub(crate) uuid: [u8; 16],
+}
+
 impl Identity {
     pub(crate) fn new(serial: &str, model: &str, firmware: &str) -> Self {
-        let mut uuid = hash(&[b"subsystem", serial.as_bytes()]);
-        // Version 8 (custom) of RFC 9562, in its variant.
-        uuid[6] = uuid[6] & 0x0f | 0x80;
-        uuid[8] = uuid[8] & 0x3f | 0x80;
+        let uuid = uuid(&[b"subsystem", serial.as_bytes()]);
         let mut nqn = String::from("nqn.2014-08.org.nvmexpress:uuid:");
         for (at, byte) in uuid.iter().enumerate() {
             if matches!(at, 4 | 6 | 8 | 10) {
@@ -61,8 +77,14 @@ impl Identity {
         }
     }
 
+    /// All identifiers of a namespace.
+    pub(crate) fn namespace_ids(&self, nsid: u32) -> NamespaceIds {
+        let uuid = uuid(&[b"uuid", self.key.as_bytes(), &nsid.to_be_bytes()]);
+        NamespaceIds { eui64: self.eui64(nsid), nguid: self.nguid(nsid), uuid }
+    }
+
     /// EUI-64 of a namespace: OUI and extension.
-    pub(crate) fn eui64(&self, nsid: u32) -> [u8; 8] {
+    fn eui64(&self, nsid: u32) -> [u8; 8] {
         let hash = hash(&[b"eui64", self.key.as_bytes(), &nsid.to_be_bytes()]);
         let mut id = [0; 8];
         id[..3].copy_from_slice(&OUI);
@@ -71,7 +93,7 @@ impl Identity {
     }
 
     /// NGUID of a namespace: vendor specific extension, OUI, extension (5.15.2.1).
-    pub(crate) fn nguid(&self, nsid: u32) -> [u8; 16] {
+    fn nguid(&self, nsid: u32) -> [u8; 16] {
         let mut id = hash(&[b"nguid", self.key.as_bytes(), &nsid.to_be_bytes()]);
         id[8..11].copy_from_slice(&OUI);
         id
@@ -118,6 +140,7 @@ mod tests {
             for nsid in 1..=16 {
                 assert!(seen.insert(identity.eui64(nsid).to_vec()));
                 assert!(seen.insert(identity.nguid(nsid).to_vec()));
+                assert!(seen.insert(identity.namespace_ids(nsid).uuid.to_vec()));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A namespace: a medium, cut into logical blocks, and its identity.
 
 use super::command::Extent;
+use super::identity::NamespaceIds;
 use super::status::Status;
 use etherslot_storage::{Info, Medium, Request};
 use std::collections::VecDeque;
@@ -58,13 +59,11 @@ pub(crate) struct Active {
     pub(crate) formatting: bool,
     /// Requests the medium had no room for.
     pub(crate) backlog: VecDeque<Request>,
-    /// IEEE Extended Unique Identifier and Namespace Globally Unique Identifier.
-    pub(crate) eui64: [u8; 8],
-    pub(crate) nguid: [u8; 16],
+    pub(crate) ids: NamespaceIds,
 }
 
 impl Active {
-    pub(crate) fn new(namespace: Namespace, eui64: [u8; 8], nguid: [u8; 16], slots: usize) -> Self {
+    pub(crate) fn new(namespace: Namespace, ids: NamespaceIds, slots: usize) -> Self {
         Self {
             info: namespace.medium.info(),
             medium: namespace.medium,
@@ -73,8 +72,7 @@ impl Active {
             users: 0,
             formatting: false,
             backlog: VecDeque::with_capacity(slots),
-            eui64,
-            nguid,
+            ids,
         }
     }
 
