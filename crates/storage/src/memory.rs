@@ -74,12 +74,29 @@ struct Fault {
     times: u32,
 }
 
+/// A block in the volatile cache.
+struct Cached {
+    /// The version of the current content.
+    version: u64,
+    /// What a crash brings back, and its version.
+    durable: Box<[u8]>,
+    durable_version: u64,
+}
+
+/// A block as a Flush found it.
+struct Snapshot {
+    version: u64,
+    data: Box<[u8]>,
+}
+
 struct Content {
     options: Options,
     /// What a reader sees.
     current: Vec<u8>,
-    /// What differs from `current` on the durable side: the durable content of blocks written since the last Flush.
-    stale: BTreeMap<u64, Box<[u8]>>,
+    /// Blocks whose durable content may differ from the current one.
+    cached: BTreeMap<u64, Cached>,
+    /// Counts the writes of blocks.
+    version: u64,
     faults: Vec<Fault>,
     random: u64,
     /// Loses all that is in flight when it changes.
@@ -108,15 +125,44 @@ impl Content {
     /// Writes one block into the cache; None is zeros.
     fn write_block(&mut self, block: u64, data: Option<&[u8]>, durable: bool) {
         let range = self.block(block);
+        self.version += 1;
+        let version = self.version;
+        // What is overwritten in the cache may have reached the durable side before.
+        let destaged = self.random() & 1 == 0;
+        let old = &self.current[range.clone()];
         if durable {
-            self.stale.remove(&block);
-        } else if !self.stale.contains_key(&block) || self.random() & 1 == 0 {
-            // What is overwritten in the cache may have reached the durable side before.
-            self.stale.insert(block, self.current[range.clone()].into());
+            self.cached.remove(&block);
+        } else if let Some(cached) = self.cached.get_mut(&block) {
+            if destaged {
+                (cached.durable_version, cached.durable) = (cached.version, old.into());
+            }
+            cached.version = version;
+        } else {
+            self.cached.insert(block, Cached { version, durable: old.into(), durable_version: 0 });
         }
         match data {
             Some(data) => self.current[range].copy_from_slice(data),
             None => self.current[range].fill(0),
+        }
+    }
+
+    /// What a Flush covers if it is submitted now.
+    fn snapshot(&self) -> BTreeMap<u64, Snapshot> {
+        let take = |(block, cached): (&u64, &Cached)| {
+            (*block, Snapshot { version: cached.version, data: self.current[self.block(*block)].into() })
+        };
+        self.cached.iter().map(take).collect()
+    }
+
+    /// What a Flush covers has become durable; what was written later has not, and what is durable already stays so.
+    fn flush(&mut self, covered: BTreeMap<u64, Snapshot>) {
+        for (block, snapshot) in covered {
+            let Some(cached) = self.cached.get_mut(&block) else { continue };
+            if cached.version == snapshot.version {
+                self.cached.remove(&block);
+            } else if cached.durable_version < snapshot.version {
+                (cached.durable_version, cached.durable) = (snapshot.version, snapshot.data);
+            }
         }
     }
 
@@ -158,16 +204,7 @@ impl Content {
                     self.write_block(block, None, false);
                 }
             }
-            Op::Flush => {
-                for (block, flushed) in std::mem::take(&mut pending.dirty) {
-                    // What was written after the Flush was submitted is not covered by it.
-                    if self.current[self.block(block)] == *flushed {
-                        self.stale.remove(&block);
-                    } else {
-                        self.stale.insert(block, flushed);
-                    }
-                }
-            }
+            Op::Flush => self.flush(std::mem::take(&mut pending.covered)),
         }
         Ok(())
     }
@@ -193,7 +230,8 @@ impl Disk {
         assert!(options.bytes.is_multiple_of(u64::from(options.block_bytes)), "a disk has whole blocks");
         Self(Rc::new(RefCell::new(Content {
             current: vec![0; options.bytes as usize],
-            stale: BTreeMap::new(),
+            cached: BTreeMap::new(),
+            version: 0,
             faults: Vec::new(),
             random: options.seed,
             life: 0,
@@ -217,11 +255,10 @@ impl Disk {
     pub fn crash(&self) {
         let mut content = self.0.borrow_mut();
         content.life += 1;
-        let stale = std::mem::take(&mut content.stale);
-        for (block, old) in stale {
+        for (block, cached) in std::mem::take(&mut content.cached) {
             if content.random() & 1 == 0 {
                 let range = content.block(block);
-                content.current[range].copy_from_slice(&old);
+                content.current[range].copy_from_slice(&cached.durable);
             }
         }
     }
@@ -254,7 +291,7 @@ impl Disk {
 
     /// How many blocks a crash could take back now.
     pub fn unflushed_blocks(&self) -> usize {
-        self.0.borrow().stale.len()
+        self.0.borrow().cached.len()
     }
 }
 
@@ -262,7 +299,7 @@ struct Pending {
     request: Request,
     at_ns: u64,
     /// What a Flush covers: what was in the cache when it was submitted.
-    dirty: BTreeMap<u64, Box<[u8]>>,
+    covered: BTreeMap<u64, Snapshot>,
 }
 
 /// A controller's way to a [`Disk`].
@@ -294,25 +331,17 @@ impl Medium for MemoryMedium {
         if latency.jitter_ns > 0 {
             at_ns += content.random() % latency.jitter_ns;
         }
-        let dirty = match request.op {
-            Op::Flush => {
-                let snapshot = |block: &u64| (*block, content.current[content.block(*block)].into());
-                content.stale.keys().map(snapshot).collect()
-            }
-            _ => BTreeMap::new(),
-        };
-        self.pending.push_back(Pending { request, at_ns, dirty });
+        let covered = if request.op == Op::Flush { content.snapshot() } else { BTreeMap::new() };
+        self.pending.push_back(Pending { request, at_ns, covered });
         Ok(())
     }
 
     fn poll(&mut self, now_ns: u64, done: &mut dyn FnMut(Done)) -> bool {
         let mut any = false;
-        let mut at = 0;
-        while at < self.pending.len() {
-            if self.pending[at].at_ns > now_ns {
-                at += 1;
-                continue;
-            }
+        // In the order of time, and of submission at the same time.
+        while let Some((at, _)) =
+            (0..).zip(&self.pending).filter(|(_, one)| one.at_ns <= now_ns).min_by_key(|(_, one)| one.at_ns)
+        {
             let mut pending = self.pending.remove(at).expect("within the length");
             let mut content = self.disk.0.borrow_mut();
             let result = if content.life == self.life {

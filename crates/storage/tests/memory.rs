@@ -93,6 +93,34 @@ fn a_flush_covers_what_was_done_before_it_was_submitted_only() {
 }
 
 #[test]
+fn a_flush_that_ends_late_takes_nothing_back_that_is_durable() {
+    let latency = Latency { flush_ns: 1000, ..Latency::default() };
+    for seed in 0..32 {
+        let disk = Disk::new(Options { latency, seed, ..Options::default() });
+        let mut medium = disk.medium();
+        let data = |value: u8| Some(Buf::from(&[value; 512][..]));
+        let mut at = |now, op, value: u8| {
+            medium
+                .submit(now, request(0, op, 0, if op == Op::Flush { 0 } else { 512 }, data(value)))
+                .unwrap();
+            medium.poll(now, &mut |_| ());
+        };
+        at(0, Op::Write { durable: false }, 1);
+        at(0, Op::Flush, 0);
+        at(10, Op::Write { durable: false }, 2);
+        at(10, Op::Flush, 0);
+        at(20, Op::Write { durable: false }, 3);
+        at(100, Op::Write { durable: true }, 4);
+        // It covers 3, and ends after 4 has become durable.
+        at(200, Op::Flush, 0);
+        at(5000, Op::Read, 0);
+        at(6000, Op::Read, 0);
+        disk.crash();
+        assert_eq!(block(&disk, 0), 4);
+    }
+}
+
+#[test]
 fn faults_hit_their_range_and_kind_as_often_as_told() {
     let disk = Disk::new(Options::default());
     let mut medium = disk.medium();

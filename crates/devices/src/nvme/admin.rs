@@ -40,10 +40,10 @@ impl Nvme {
             Admin::Abort { sqid, cid } => Ok(Some(u32::from(!self.abort(sqid, cid)))),
             Admin::AsyncEventRequest => self.leave_event_request(index).map(|()| None),
             Admin::GetLogPage(page) => self.check_log_page(index, &page).map(|()| None),
-            Admin::Identify { .. } => self.to_host(index, identify::BYTES).map(|()| None),
+            Admin::Identify { .. } => self.make_for_host(index, identify::BYTES).map(|()| None),
             Admin::GetFeatures(feature) => self.start_get_features(index, &feature),
             Admin::SetFeatures(feature) => self.start_set_features(index, &feature),
-            Admin::Format(format) => self.start_format(index, &format).map(|()| None),
+            Admin::Format(format) => self.start_format(index, format).map(|()| None),
         };
         match begun {
             Ok(Some(result)) => self.succeed(index, result),
@@ -58,7 +58,7 @@ impl Nvme {
     }
 
     /// `bytes` of data will go to the host; they are made when there is a Buf for them.
-    fn to_host(&mut self, index: u16, bytes: usize) -> Result<(), Status> {
+    fn make_for_host(&mut self, index: u16, bytes: usize) -> Result<(), Status> {
         let slot = &mut self.slots[usize::from(index)];
         slot.transfer.begin(&slot.sqe, bytes as u32, true)?;
         self.equip(index, 1, bytes);
@@ -115,7 +115,7 @@ impl Nvme {
     /// The medium has done what was asked last.
     pub(super) fn medium_done_admin(&mut self, index: u16, admin: Admin) {
         match admin {
-            Admin::Format(format) => self.format_more(index, &format),
+            Admin::Format(format) => self.format_more(index, format),
             _ => self.end(index, Status::SUCCESS),
         }
     }
@@ -266,7 +266,7 @@ impl Nvme {
         if page.lid == log::SMART && page.nsid != 0 && page.nsid != NSID_ALL {
             return Err(Status::INVALID_FIELD);
         }
-        self.to_host(index, page.bytes as usize)
+        self.make_for_host(index, page.bytes as usize)
     }
 
     fn log_page(&mut self, page: &GetLogPage, data: &mut [u8]) -> Result<(), Status> {
@@ -284,7 +284,7 @@ impl Nvme {
     fn start_get_features(&mut self, index: u16, feature: &Feature) -> Result<Option<u32>, Status> {
         match self.features.get(feature, self.now_ns)? {
             Value::Dword(dword) => Ok(Some(dword)),
-            Value::Data(_, bytes) => self.to_host(index, bytes).map(|()| None),
+            Value::Data(_, bytes) => self.make_for_host(index, bytes).map(|()| None),
         }
     }
 

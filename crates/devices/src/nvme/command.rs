@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn fields_of_the_entry_are_where_the_specification_puts_them() {
-        let entry = sqe(&[(0, 0xbeef_41_02), (1, 0x1122_3344), (6, 0x5000), (7, 0x1), (8, 0x6000), (9, 0x2)]);
+        let entry = sqe(&[(0, 0xbeef_4102), (1, 0x1122_3344), (6, 0x5000), (7, 0x1), (8, 0x6000), (9, 0x2)]);
         assert_eq!(entry.opcode(), 2);
         assert_eq!((entry.fuse(), entry.psdt()), (1, 1));
         assert_eq!((entry.cid(), entry.nsid()), (0xbeef, 0x1122_3344));

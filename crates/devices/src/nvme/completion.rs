@@ -1,7 +1,7 @@
 //! The end of a command: its Completion Queue Entry, and the interrupt behind it.
 
 use super::Nvme;
-use super::bits::NSID_ALL;
+use super::bits::{CQE_BYTES, NSID_ALL};
 use super::command::{Command, Io};
 use super::engine::members;
 use super::lifecycle::Life;
@@ -149,7 +149,7 @@ impl Nvme {
                     break;
                 }
                 cq.written(count);
-                posted += 1;
+                posted += (count / CQE_BYTES) as u32;
             }
             if !cq.has_staged() {
                 self.queues.staged &= !(1 << cqid);

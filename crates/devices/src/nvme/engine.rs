@@ -177,18 +177,22 @@ impl Nvme {
                 if self.queues.news & 1 << qid == 0 {
                     continue;
                 }
-                let asked = self.fetch_from(qid, bus);
-                if asked == Some(0) {
-                    self.queues.turn = qid;
-                    return any;
+                match self.fetch_from(qid, bus) {
+                    Some(0) => {
+                        self.queues.turn = qid;
+                        return any;
+                    }
+                    Some(_) => {
+                        self.queues.turn = (qid + 1) % count;
+                        progress = true;
+                    }
+                    None => {}
                 }
-                progress |= asked.is_some();
             }
             any |= progress;
             if !progress {
                 break;
             }
-            self.queues.turn = (self.queues.turn + 1) % count;
         }
         any
     }
@@ -250,6 +254,9 @@ impl Nvme {
     }
 
     fn start(&mut self, index: u16) {
+        if self.slots[usize::from(index)].sqid != 0 {
+            self.io_began();
+        }
         let slot = &mut self.slots[usize::from(index)];
         let parsed =
             if slot.sqid == 0 { command::parse_admin(&slot.sqe) } else { command::parse_io(&slot.sqe) };

@@ -246,12 +246,14 @@ impl Features {
         let current = &mut self.current;
         match feature.fid {
             feature::ARBITRATION => current.arbitration = value & 0xffff_ff07,
-            feature::POWER_MANAGEMENT if value & 0x1f == 0 => {}
+            // PS: there is only power state 0.
+            feature::POWER_MANAGEMENT if value.trailing_zeros() >= 5 => {}
             feature::TEMPERATURE_THRESHOLD => {
                 let kelvin = value as u16;
-                match threshold(value)?.1 {
-                    false => current.over_kelvin = kelvin,
-                    true => current.under_kelvin = kelvin,
+                if threshold(value)?.1 {
+                    current.under_kelvin = kelvin;
+                } else {
+                    current.over_kelvin = kelvin;
                 }
                 return Ok(Change::Thresholds);
             }
@@ -395,7 +397,7 @@ mod tests {
             Ok(Value::Data(data, 8)) => (u64::from_le_bytes(data[..8].try_into().unwrap()), data[6]),
             other => panic!("{other:?}"),
         };
-        assert_eq!(read(&features), (ms + 10 | 2 << 48, 2));
+        assert_eq!(read(&features), ((ms + 10) | (2 << 48), 2));
         features.reset(true);
         assert_eq!(read(&features).1, 2);
         features.reset(false);

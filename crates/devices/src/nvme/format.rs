@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 const PIECE_BYTES: u64 = 256 << 20;
 
 /// The namespaces a Format is about.
-fn targets(format: &Format, namespaces: usize) -> RangeInclusive<u32> {
+fn targets(format: Format, namespaces: usize) -> RangeInclusive<u32> {
     match format.nsid {
         NSID_ALL => 1..=namespaces as u32,
         nsid => nsid..=nsid,
@@ -34,7 +34,7 @@ fn join(nsid: u32, erased: u64) -> u64 {
 }
 
 impl Nvme {
-    pub(super) fn start_format(&mut self, index: u16, format: &Format) -> Result<(), Status> {
+    pub(super) fn start_format(&mut self, index: u16, format: Format) -> Result<(), Status> {
         if self.formatter.is_some() {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
@@ -80,12 +80,12 @@ impl Nvme {
         let Some(Command::Admin(Admin::Format(format))) = slot.command else { return };
         let used = self.namespaces.iter().any(|namespace| namespace.formatting && namespace.users > 0);
         if slot.phase == Phase::Parked && !used {
-            self.format_more(index, &format);
+            self.format_more(index, format);
         }
     }
 
     /// Erases the next piece, flushes behind the last of a namespace, ends behind that of the last namespace.
-    pub(super) fn format_more(&mut self, index: u16, format: &Format) {
+    pub(super) fn format_more(&mut self, index: u16, format: Format) {
         let targets = targets(format, self.namespaces.len());
         let (mut nsid, mut erased) = split(self.slots[usize::from(index)].cursor);
         if nsid == 0 {

@@ -13,7 +13,6 @@ const RANGE_BYTES: usize = 16;
 impl Nvme {
     /// Begins an I/O command: all that can be wrong with it is found here, but for its lists.
     pub(super) fn start_io(&mut self, index: u16, nsid: u32, io: Io) {
-        self.io_began();
         if io == Io::Flush && nsid == NSID_ALL {
             return self.flush_everything(index);
         }
@@ -22,9 +21,10 @@ impl Nvme {
         }
         let total = self.slots[usize::from(index)].transfer.total() as usize;
         match io {
-            Io::Read(_) | Io::Write(_) => self.equip(index, 1, total),
+            Io::Read(_) | Io::Write(_) | Io::DatasetManagement { deallocate: true, .. } => {
+                self.equip(index, 1, total);
+            }
             Io::Compare(_) => self.equip(index, 2, total),
-            Io::DatasetManagement { deallocate: true, .. } => self.equip(index, 1, total),
             Io::Verify(extent) => {
                 let bytes = self.extent_bytes(nsid, &extent).min(self.max_transfer_bytes as u64);
                 self.equip(index, 1, bytes as usize);

@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(&at(8).unwrap()[..8], b"fw      ");
         assert_eq!(at(508).unwrap(), [0; 16], "zeros beyond the end");
         assert_eq!(at(516), Err(Status::INVALID_FIELD));
-        assert_eq!(at(u64::MAX & !3), Err(Status::INVALID_FIELD));
+        assert_eq!(at(u64::MAX - 3), Err(Status::INVALID_FIELD));
         assert_eq!(logs.read(0x7f, 0, false, false, 0, &mut data), Err(Status::INVALID_LOG_PAGE));
     }
 

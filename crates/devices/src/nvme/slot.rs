@@ -148,12 +148,6 @@ impl Pool {
         Self { classes: [class(small), class(large)] }
     }
 
-    /// The Bufs that are free.
-    #[cfg(test)]
-    pub(crate) fn free(&self) -> usize {
-        self.classes.iter().map(|class| class.free.len()).sum()
-    }
-
     fn class(&mut self, bytes: usize) -> &mut Class {
         let small = bytes <= self.classes[0].bytes;
         &mut self.classes[usize::from(!small)]
