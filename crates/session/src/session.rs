@@ -489,12 +489,11 @@ impl Session {
             return false;
         }
         let hello = self.config.hello();
+        self.peer_epoch = self.handshake.confirms(now_ns);
         let mut header = self.header(now_ns, frame::Kind::Hello);
         let taken = self.transmit_control(now_ns, &mut header, |body| hello.emit(body), send);
         if taken {
             self.handshake.on_sent(now_ns);
-            // The peer may have forgotten us; then any answer will do again.
-            self.peer_epoch = self.handshake.peer_epoch();
         }
         taken
     }

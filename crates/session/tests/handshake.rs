@@ -41,6 +41,16 @@ fn a_connect_without_an_answer_is_dead_in_time() {
 }
 
 #[test]
+fn a_late_answer_leaves_time_to_confirm_it() {
+    let mut pair = Pair::new(1, &Config::default(), Link { delay_ns: 200 * MS, ..Link::default() });
+    pair.links[1].is_cut = true;
+    pair.connect();
+    pair.run_for(550 * MS);
+    pair.links[1].is_cut = false;
+    assert!(pair.run_until(pair.now_ns + 1500 * MS, is_up), "{:?}", pair.states());
+}
+
+#[test]
 fn the_confirmation_is_repeated_until_the_new_session_is_heard() {
     let mut pair = Pair::new(1, &Config::default(), Link::default());
     pair.connect();

@@ -23,7 +23,9 @@ fn a_body_that_is_no_row_of_records_is_dropped_as_a_whole() {
     let mut too_long = part(1, 1, WHOLE, &[1; 8]);
     too_long[1] = 200;
     let unknown_stream = part(64, 0, WHOLE, &[1; 8]);
-    for bad in [wrong_kind, too_long, unknown_stream, vec![0; 3]] {
+    // Whole, but longer than what the session's frames hold.
+    let too_much = part(1, 1, WHOLE, &[1; 2000]);
+    for bad in [wrong_kind, too_long, unknown_stream, too_much, vec![0; 3]] {
         let mut hand = hand();
         hand.data(0, &[&good[..], &bad].concat());
         assert_eq!((hand.delivered.0, hand.session.counters().dropped_malformed), (0, 1));
@@ -35,7 +37,9 @@ fn a_body_that_is_no_row_of_records_is_dropped_as_a_whole() {
 #[test]
 fn breaking_the_order_of_a_stream_closes_the_session() {
     let long = vec![5; 1390];
-    let cases: [&[Vec<u8>]; 7] = [
+    let mut other_kind = part(1, 1, LAST, &[1]);
+    other_kind[2] = 2;
+    let cases: [&[Vec<u8>]; 8] = [
         // A part that is not next, in a frame that is.
         &[part(1, 1, WHOLE, &[])],
         // One that was.
@@ -45,6 +49,8 @@ fn breaking_the_order_of_a_stream_closes_the_session() {
         &[part(1, 0, LAST, &[1])],
         &[part(1, 0, FIRST, &[1]), part(1, 1, FIRST, &[1])],
         &[part(1, 0, FIRST, &[1]), part(1, 1, WHOLE, &[1])],
+        // The end of another kind than the beginning.
+        &[part(1, 0, FIRST, &[1]), other_kind],
         // More than a record can hold.
         &[part(1, 0, FIRST, &long), part(1, 1, 0, &long), part(1, 2, LAST, &long)],
     ];

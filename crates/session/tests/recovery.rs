@@ -114,6 +114,40 @@ fn a_frame_that_was_only_late_widens_the_reordering_window() {
 }
 
 #[test]
+fn an_answer_to_what_left_earlier_is_not_one_to_the_retransmission() {
+    let mut hand = measured(&Config::default(), 0);
+    let sent = send(&mut hand, 2);
+    hand.now_ns += RTT_NS;
+    answer(&mut hand, 2, &[3], &sent[1]);
+    assert_eq!(sequences(hand.tick()), [2]);
+    hand.now_ns += 3 * RTT_NS;
+    answer(&mut hand, 4, &[], &sent[0]);
+    assert_eq!(hand.session.counters().spurious, 1);
+}
+
+#[test]
+fn the_reordering_window_shrinks_again_after_losses_that_were_real() {
+    let mut hand = measured(&Config::default(), 0);
+    let mut lose = |is_late: bool| {
+        let next = hand.session.counters().data_frames_sent as u32;
+        let sent = send(&mut hand, 2);
+        hand.now_ns += RTT_NS;
+        answer(&mut hand, next, &[next + 1], &sent[1]);
+        let wait_ns = hand.session.deadline_ns().expect("a timer") - hand.now_ns;
+        let again = headers(hand.tick());
+        hand.now_ns += RTT_NS;
+        answer(&mut hand, next + 2, &[], if is_late { &sent[0] } else { &again[0] });
+        hand.now_ns += RTT_NS;
+        (wait_ns + US / 2) / US
+    };
+    assert_eq!([lose(true), lose(false)], [25, 50]);
+    for _ in 0..31 {
+        assert_eq!(lose(false), 50);
+    }
+    assert_eq!(lose(false), 25);
+}
+
+#[test]
 fn the_tail_is_probed_twice_and_then_times_out_with_backoff() {
     let config = Config::default();
     let mut hand = measured(&config, 0);
