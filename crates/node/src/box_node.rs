@@ -201,10 +201,13 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         }
         tracing::info!(host = %from, "session up");
         self.counters.sessions_up += 1;
+        let mut hierarchy = Hierarchy::new();
+        // The slots of a host belong to guests with address spaces of their own: what is a BAR of one is memory of another.
+        hierarchy.set_peer_to_peer(false);
         self.hosts.push(Host {
             address: from,
             session,
-            hierarchy: Hierarchy::new(),
+            hierarchy,
             attachments: Vec::new(),
             asked: VecDeque::with_capacity(CONTROL_BACKLOG),
             answers: VecDeque::with_capacity(CONTROL_BACKLOG),

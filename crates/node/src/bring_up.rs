@@ -3,6 +3,7 @@
 //! Bus numbers for the ports above it, its ID by a first Configuration Write, a copy of its configuration space, the sizes
 //! of its BARs. One Configuration Request at a time; the owner sends it and brings its answer.
 
+use etherslot_pci::enumerate::Windows;
 use etherslot_wire::FunctionId;
 
 use crate::guest_config::{BAR0, BYTES};
@@ -22,6 +23,17 @@ pub(crate) fn function_below(port: FunctionId) -> FunctionId {
     FunctionId::new(FIRST_SLOT_BUS + port.device(), 0, 0)
 }
 
+/// The windows of the upstream port: all addresses. Below it the address spaces of several guests meet, each on a
+/// stream of its own, so no range would be right for all of them, and no order holds between the writes of two slots.
+/// The port of each slot has the window that counts.
+fn everything() -> [(u16, u32); 4] {
+    const FOUR_GIB: u64 = 1 << 32;
+    let mut windows = Windows::default();
+    windows.cover(0, FOUR_GIB);
+    windows.cover(FOUR_GIB, u64::MAX - FOUR_GIB + 1);
+    windows.registers()
+}
+
 /// A Configuration Request that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -37,6 +49,8 @@ pub(crate) enum Step {
 enum Stage {
     UpstreamBuses,
     UpstreamCommand,
+    /// Index into [`everything`].
+    UpstreamWindow(usize),
     PortBuses,
     PortCommand,
     Capture,
@@ -72,6 +86,10 @@ impl BringUp {
                 Step::Write(UPSTREAM, BRIDGE_BUS_NUMBERS, 0xFF << 16 | u32::from(INTERNAL_BUS) << 8 | 1)
             }
             Stage::UpstreamCommand => Step::Write(UPSTREAM, BRIDGE_COMMAND, BRIDGE_COMMAND_VALUE),
+            Stage::UpstreamWindow(index) => {
+                let (register, value) = everything()[index];
+                Step::Write(UPSTREAM, register, value)
+            }
             Stage::PortBuses => Step::Write(
                 self.port,
                 BRIDGE_BUS_NUMBERS,
@@ -91,7 +109,11 @@ impl BringUp {
     pub(crate) fn answered(&mut self, value: u32) {
         self.stage = match self.stage {
             Stage::UpstreamBuses => Stage::UpstreamCommand,
-            Stage::UpstreamCommand => Stage::PortBuses,
+            Stage::UpstreamCommand => Stage::UpstreamWindow(0),
+            Stage::UpstreamWindow(index) if index + 1 < everything().len() => {
+                Stage::UpstreamWindow(index + 1)
+            }
+            Stage::UpstreamWindow(_) => Stage::PortBuses,
             Stage::PortBuses => Stage::PortCommand,
             Stage::PortCommand => Stage::Capture,
             Stage::Capture => Stage::Image(0),

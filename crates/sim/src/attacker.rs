@@ -72,7 +72,7 @@ fn forge(random: &mut Random, frame: &[u8]) -> Option<Vec<u8>> {
     for _ in 0..random.magnitude(1, 4) {
         match random.below(10) {
             0 => header.sequence = near(random, u64::from(header.sequence)) as u32,
-            1 => header.packet_number = near(random, header.packet_number + 100),
+            1 => header.packet_number = near(random, header.packet_number.wrapping_add(100)),
             2 => {
                 let known = header.ack.map_or(0, |ack| ack.next);
                 let next = near(random, u64::from(known)) as u32;

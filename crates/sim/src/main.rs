@@ -138,7 +138,13 @@ fn run_many(seeds: u64, from: u64, jobs: usize, scenario: Option<Scenario>, most
         failed += sum.failures;
         println!(
             "{name:<11} {:>6} {:>6} {:>11} {:>11} {:>10} {:>9} {:>9}",
-            sum.seeds, sum.failures, sum.events, sum.frames, sum.virtual_ms / 1000, sum.commands, sum.troubles
+            sum.seeds,
+            sum.failures,
+            sum.events,
+            sum.frames,
+            sum.virtual_ms / 1000,
+            sum.commands,
+            sum.troubles
         );
     }
     println!("{:.1} s", began.elapsed().as_secs_f64());

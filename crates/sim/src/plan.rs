@@ -385,11 +385,15 @@ fn plan_device(random: &mut Random, index: usize, boxes: usize) -> DevicePlan {
 fn plan_guest(random: &mut Random, device: &DevicePlan, commands: u32, transparent: bool) -> GuestPlan {
     let smallest = device.namespaces.iter().map(|namespace| namespace.blocks).min().unwrap_or(1);
     let depth = random.magnitude(1, 64) as usize;
+    // One guest's memory may be where another has its BARs.
+    let bar_base = random.pick(&[0x8000_0000, 0xFE00_0000, 0x38_0000_0000, 0x7F_FFF0_0000]);
+    let memory_base =
+        random.pick(&[0x10_0000, 0xFFFF_C000, 0x40_0000_0000, 0x8000_0000, 0xFE00_0000, 0x38_0000_0000]);
     GuestPlan {
         // Low, across 4 GiB, and high: 3- and 4-DW headers.
-        memory_base: random.pick(&[0x10_0000, 0xFFFF_C000, 0x40_0000_0000]),
+        memory_base: if memory_base == bar_base { 0x10_0000 } else { memory_base },
         memory_pages: 1536,
-        bar_base: random.pick(&[0x8000_0000, 0xFE00_0000, 0x38_0000_0000, 0x7F_FFF0_0000]),
+        bar_base,
         interrupts: random.pick(&[
             InterruptPlan::MsiX,
             InterruptPlan::MsiX,

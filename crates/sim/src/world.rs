@@ -431,6 +431,9 @@ impl World {
                 self.network.slow_down(address(index), by_ns, now_ns + for_ns);
             }
             Disaster::Pause(index, for_ns) => {
+                if let Node::Host(node) = &mut self.nodes[index] {
+                    node.pause(for_ns);
+                }
                 let schedule = &mut self.schedules[index];
                 schedule.busy_until_ns = schedule.busy_until_ns.max(now_ns + for_ns);
             }

@@ -1,7 +1,6 @@
 //! Routes and interrupts: what the host node sets up in the Function and above it as the guest's settings change.
 
 use super::{MESSAGE_ADDRESS, Outgoing, Purpose, Slot};
-use crate::bring_up::UPSTREAM;
 use crate::guest_config::RegisterWrite;
 use crate::host_api::Interrupts;
 
@@ -10,11 +9,9 @@ impl Slot {
     pub(super) fn queue_routes(&mut self) {
         let Some(config) = &self.config else { return };
         let addresses = std::array::from_fn(|bar| config.bar_address(bar));
-        for target in [UPSTREAM, self.port] {
-            for (register, value) in config.layout().windows(&addresses) {
-                let write = RegisterWrite { register, enables: 0xF, data: value.to_le_bytes() };
-                self.outgoing.push_back(Outgoing::CfgWrite { target, write, purpose: Purpose::Own });
-            }
+        for (register, value) in config.layout().windows(&addresses) {
+            let write = RegisterWrite { register, enables: 0xF, data: value.to_le_bytes() };
+            self.outgoing.push_back(Outgoing::CfgWrite { target: self.port, write, purpose: Purpose::Own });
         }
     }
 

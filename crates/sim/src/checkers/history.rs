@@ -284,6 +284,8 @@ impl History {
                     entry.ended = entry.ended.min(now);
                     if cache_is_lost && !entry.buried {
                         entry.replaced = NEVER;
+                        // A later Flush does not say which of them is there.
+                        entry.succeeded = false;
                     }
                 }
             }
@@ -436,6 +438,17 @@ mod tests {
         let cached = device.write(Ended::Cached);
         device.0.crash(false);
         assert!(!device.returns(durable) && device.returns(cached));
+    }
+
+    #[test]
+    fn a_flush_after_a_loss_does_not_bring_back_what_was_lost() {
+        let mut device = Device::new();
+        device.write(Ended::Cached);
+        device.0.crash(true);
+        let begun = device.0.begin_read();
+        device.0.end_read(begun);
+        device.0.flushed(0, begun);
+        assert!(device.returns(0));
     }
 
     #[test]

@@ -141,17 +141,12 @@ impl Order {
 
     // ----- the host's end -----
 
-    /// The guest has written a register.
+    /// The guest has written a register. The device may take it even after its host believes it lost.
     pub(crate) fn guest_wrote(&mut self, bar: u8, offset: u64, data: &[u8]) {
         if self.verdict.is_only_safety() {
             return;
         }
         self.registers.push_back(Register { bar, offset, data: data.to_vec() });
-    }
-
-    /// The session to the device is gone, or the device is reset: what the guest wrote may be lost.
-    pub(crate) fn guest_lost(&mut self) {
-        self.registers.clear();
     }
 
     /// The host resets the device: until that is done, what the device sent may arrive or be dropped.

@@ -11,10 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use etherslot_node::Interrupts;
 
-use crate::guest::machine::{Machine, Request};
-
-/// Posted writes that wait for the host node before the processor waits, too.
-const POSTED: usize = 32;
+use crate::guest::machine::{Machine, POSTED, Request};
 
 /// A processor of a guest.
 #[derive(Clone)]

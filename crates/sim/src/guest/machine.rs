@@ -17,6 +17,9 @@ const ACCESS_BOUND_NS: u64 = 1_100_000_000;
 /// A posted write before it may have waited for room until its session was found dead.
 const QUEUED_BOUND_NS: u64 = 5_000_000_000;
 
+/// Posted writes that wait for the host node before the processor waits, too.
+pub(crate) const POSTED: usize = 32;
+
 /// What a guest asks of its host node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -191,6 +194,8 @@ pub(crate) struct Machine {
     pub(crate) alarm_ns: u64,
     /// Something happened since its processors ran.
     pub(crate) changed: bool,
+    /// How long its host has stood still; nobody could answer meanwhile.
+    pub(crate) paused_ns: u64,
     /// Whether errors of the device are a violation of [`Rule::Transparent`].
     transparent: bool,
     /// How far its driver has got.
@@ -227,6 +232,7 @@ impl Machine {
             intx: false,
             alarm_ns: 0,
             changed: true,
+            paused_ns: 0,
             transparent,
             progress: Progress::default(),
             commands: BTreeMap::new(),
@@ -286,6 +292,8 @@ impl Machine {
 
     /// The host node has taken the access.
     pub(crate) fn handed(&mut self) {
+        // A processor may wait for this.
+        self.changed |= self.outbox.len() == POSTED;
         if let Some(access) = self.outbox.pop_front()
             && let Some(issued) = self.issued.get_mut(&access.id)
         {
@@ -317,7 +325,7 @@ impl Machine {
 
     /// Checks that no access has waited for too long.
     pub(crate) fn check_access_times(&self) {
-        let now_ns = self.now_ns();
+        let now_ns = self.now_ns().saturating_sub(self.paused_ns);
         for (id, issued) in &self.issued {
             let late = issued.handed_ns.is_some_and(|at_ns| now_ns > at_ns + ACCESS_BOUND_NS);
             if late || now_ns > issued.queued_ns + QUEUED_BOUND_NS {

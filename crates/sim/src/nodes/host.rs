@@ -104,7 +104,6 @@ impl Guest for Guests<'_> {
 
     fn lost(&mut self, slot: usize) {
         let slot = &mut self.0[slot];
-        slot.order.borrow_mut().guest_lost();
         slot.attached = None;
         if let Some(running) = &slot.running {
             running.machine.borrow_mut().lost();
@@ -304,7 +303,6 @@ impl Host {
         for slot in &mut self.slots {
             slot.kill();
             slot.attached = None;
-            slot.order.borrow_mut().guest_lost();
         }
     }
 
@@ -365,6 +363,13 @@ impl Host {
             }
         }
         ran
+    }
+
+    /// It stands still for so long.
+    pub(crate) fn pause(&mut self, for_ns: u64) {
+        for running in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
+            running.machine.borrow_mut().paused_ns += for_ns;
+        }
     }
 
     /// When it has to run though nothing happened.

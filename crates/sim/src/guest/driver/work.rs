@@ -67,6 +67,10 @@ impl Driver {
             if self.commands_left != 0 && self.pause_until_ns <= now_ns {
                 self.submit_burst().await;
                 self.between_commands().await?;
+                // The wait for an admin command takes all other ends with it.
+                if self.commands_left == 0 && self.active.is_empty() {
+                    continue;
+                }
             }
             let until_ns = match (self.commands_left, self.pause_until_ns) {
                 (0, _) => u64::MAX,
