@@ -47,8 +47,8 @@ pub(crate) fn choose(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Accel> 
         return Ok(Accel::Tcg);
     }
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let premise = format!("{}\n{}\n{}\n", boot.trim(), cache.qemu().version(), cache.kernel_release());
-    let note = Cache::folder().join("accel");
+    let premise = format!("{}\n{}\n", boot.trim(), cache.qemu().version());
+    let note = Cache::folder().join(format!("accel-{}", cache.kernel_release()));
     if let Ok(known) = fs::read_to_string(&note)
         && let Some(accel) = known.strip_prefix(&premise).and_then(|name| Accel::parse(name.trim()))
     {

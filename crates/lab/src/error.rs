@@ -10,12 +10,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused.
-    #[error("{what}: {source}")]
+    #[error("{what}: {answer}")]
     Io {
         /// What was attempted, with the path or name.
         what: String,
         /// The system's answer.
-        source: io::Error,
+        answer: io::Error,
     },
     /// A program ran and failed.
     #[error("`{command}` failed with {status}: {output}")]
@@ -67,7 +67,7 @@ impl Error {
     /// For `map_err`: names what was attempted.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
-        move |source| Self::Io { what, source }
+        move |answer| Self::Io { what, answer }
     }
 
     pub(crate) fn setup(cause: impl Into<String>, remedy: impl Into<String>) -> Self {

@@ -57,7 +57,15 @@ impl KernelSource {
     pub(crate) fn build(&self, scratch: &Path, folder: &Path, tools: &Tree) -> Result<()> {
         let tree = Tree::unpack(scratch, &self.selection())?;
         let release = only_entry(&tree.path("usr/lib/modules"))?;
-        let image = tree.path(&format!("boot/vmlinuz-{release}"));
+        // Newer kernels keep the image with their modules.
+        let places = [format!("boot/vmlinuz-{release}"), format!("usr/lib/modules/{release}/vmlinuz")];
+        let image =
+            places.iter().map(|place| tree.path(place)).find(|image| image.is_file()).ok_or_else(|| {
+                Error::unexpected(
+                    format!("find the image of kernel {release}"),
+                    format!("it is neither of {places:?}"),
+                )
+            })?;
         copy(&image, &folder.join("vmlinuz"))?;
         keep_modules(&tree, &release, folder, tools)?;
         write(&folder.join("release"), release.as_bytes())?;

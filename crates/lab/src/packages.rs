@@ -78,18 +78,19 @@ pub(crate) fn ensure_host(say: &mut dyn FnMut(&str)) -> Result<()> {
         ));
     }
     say(&format!("installing on this machine: {}", list.join(" ")));
-    update()?;
+    update();
     process::output(
         Command::new("apt-get")
-            .args(["install", "--yes", "--quiet", "--no-install-recommends"])
+            .args(["-o", "DPkg::Lock::Timeout=300", "install", "--yes", "--quiet", "--no-install-recommends"])
             .args(&list)
             .env("DEBIAN_FRONTEND", "noninteractive"),
     )?;
     Ok(())
 }
 
-fn update() -> Result<()> {
-    process::tool("apt-get", ["update", "--quiet"]).map(drop)
+/// Some archive that has nothing to do with the lab may well be out of reach; what is really missing shows later.
+fn update() {
+    let _ = process::tool("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "--quiet"]);
 }
 
 /// A Debian archive, taken from this machine's own configuration of apt.
@@ -101,7 +102,7 @@ fn mirror() -> Result<String> {
         return Ok(mirror);
     }
     // Until its first update apt does not know whose archives it has been given.
-    update()?;
+    update();
     configured_mirror()?.ok_or_else(|| {
         Error::setup(
             "apt's configuration on this machine names no Debian archive",

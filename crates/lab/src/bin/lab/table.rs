@@ -29,15 +29,15 @@ pub(crate) fn summary(line: &Line) -> String {
 /// The table.
 pub(crate) fn text(lines: &[Line]) -> String {
     let mut text = String::from(
-        "                          |          remote             |           local             | remote/local\n\
-         load                      |    IOPS   MiB/s  p50   p99  |    IOPS   MiB/s  p50   p99  | IOPS    p50\n\
-         --------------------------+-----------------------------+-----------------------------+-------------\n",
+        "                          |            remote             |             local             | remote/local\n\
+         load                      |    IOPS   MiB/s    p50    p99 |    IOPS   MiB/s    p50    p99 |  IOPS    p50\n\
+         --------------------------+-------------------------------+-------------------------------+-------------\n",
     );
     for line in lines {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{:<25} |{} |{} | {:4.2}   {:5.2}",
+            "{:<25} |{} |{} | {:5.2}  {:5.2}",
             name(line.shape),
             columns(&line.remote),
             columns(&line.local),
@@ -51,7 +51,7 @@ pub(crate) fn text(lines: &[Line]) -> String {
 
 fn columns(measured: &Measured) -> String {
     format!(
-        "{:>8} {:>7.1} {:>5} {:>5}",
+        "{:>8} {:>7.1} {:>6} {:>6}",
         rounded(measured.iops()),
         measured.bytes_per_second() / MIB,
         short(measured.p50),
@@ -59,12 +59,12 @@ fn columns(measured: &Measured) -> String {
     )
 }
 
-/// A duration in at most five characters.
+/// A duration in at most six characters.
 fn short(duration: Duration) -> String {
     let microseconds = duration.as_micros();
     match microseconds {
-        0..10_000 => format!("{microseconds}u"),
-        10_000..10_000_000 => format!("{}m", microseconds / 1000),
+        0..10_000 => format!("{microseconds}us"),
+        10_000..10_000_000 => format!("{}ms", microseconds / 1000),
         _ => format!("{}s", duration.as_secs()),
     }
 }
@@ -120,10 +120,10 @@ mod tests {
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(123), "123");
         for (duration, text) in [
-            (Duration::from_micros(85), "85u"),
-            (Duration::from_micros(9_999), "9999u"),
-            (Duration::from_millis(10), "10m"),
-            (Duration::from_millis(9_999), "9999m"),
+            (Duration::from_micros(85), "85us"),
+            (Duration::from_micros(9_999), "9999us"),
+            (Duration::from_millis(10), "10ms"),
+            (Duration::from_millis(9_999), "9999ms"),
             (Duration::from_secs(10), "10s"),
         ] {
             assert_eq!(short(duration), text);
