@@ -226,9 +226,7 @@ impl Nvme {
         let slots = usize::from(config.commands);
         let namespaces: Vec<Active> = (1..)
             .zip(config.namespaces)
-            .map(|(nsid, namespace)| {
-                Active::new(namespace, identity.namespace_ids(nsid), slots)
-            })
+            .map(|(nsid, namespace)| Active::new(namespace, identity.namespace_ids(nsid), slots))
             .collect();
         let vectors = if config.msix { config.max_queue_pairs + 1 } else { 0 };
         Ok(Self {

@@ -138,7 +138,8 @@ impl Content {
             }
             cached.version = version;
         } else {
-            self.cached.insert(block, Cached { version, durable: old.into(), durable_version: 0 });
+            // Whatever a Flush under way has seen of the block is older than this.
+            self.cached.insert(block, Cached { version, durable: old.into(), durable_version: version - 1 });
         }
         match data {
             Some(data) => self.current[range].copy_from_slice(data),

@@ -113,10 +113,10 @@ fn a_flush_that_ends_late_takes_nothing_back_that_is_durable() {
         at(100, Op::Write { durable: true }, 4);
         // It covers 3, and ends after 4 has become durable.
         at(200, Op::Flush, 0);
-        at(5000, Op::Read, 0);
+        at(1150, Op::Write { durable: false }, 5);
         at(6000, Op::Read, 0);
         disk.crash();
-        assert_eq!(block(&disk, 0), 4);
+        assert!(matches!(block(&disk, 0), 4 | 5));
     }
 }
 

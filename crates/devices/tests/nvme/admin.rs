@@ -186,16 +186,12 @@ fn abort_ends_a_command_that_waits_and_says_when_it_could_not() {
     host.ring(1);
     host.step();
     host.bus.write_room = 0;
-    (0..5).for_each(|_| {
-        host.step();
-    });
+    host.steps(5);
     let abort = |cid: u16| Entry::new(8).dword(10, u32::from(cid) << 16 | 1);
     host.submit(0, abort(cids[2]));
     host.submit(0, abort(cids[0]));
     host.submit(0, abort(0x7abc));
-    (0..5).for_each(|_| {
-        host.step();
-    });
+    host.steps(5);
     host.bus.write_room = usize::MAX;
     host.run();
     let results: Vec<u32> = host.reap(0).iter().map(|completion| completion.result).collect();

@@ -168,12 +168,15 @@ fn a_long_sgl_comes_in_windows() {
     assert_eq!(host.memory(at, 64 << 10), data);
 }
 
+/// What it is, the descriptor in the command, those of the list, and the status.
+type Row<'a> = (&'a str, [u64; 2], &'a [[u64; 2]], u16);
+
 #[test]
 fn wrong_sgls_are_told() {
     let (mut host, _disk) = Host::ready();
     let at = host.alloc(8192);
     let list = host.alloc(8192);
-    let rows: [(&str, [u64; 2], &[[u64; 2]], u16); 12] = [
+    let rows: [Row<'_>; 12] = [
         ("too short", descriptor(DATA, at, 4095), &[], status::SGL_LENGTH),
         ("keyed", descriptor(4, at, 4096), &[], status::SGL_TYPE),
         ("transport", descriptor(5, at, 4096), &[], status::SGL_TYPE),

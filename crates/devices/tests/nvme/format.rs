@@ -63,7 +63,9 @@ fn what_it_can_not_do_it_refuses() {
 #[test]
 fn all_namespaces_can_be_formatted_at_once() {
     let disks = [disk(1 << 20), disk(2 << 20)];
-    disks.iter().for_each(|disk| disk.poke(0, &[1; 512]));
+    for disk in &disks {
+        disk.poke(0, &[1; 512]);
+    }
     let namespaces = disks.iter().map(|disk| Namespace::new(Box::new(disk.medium()), 512)).collect();
     let mut host = Host::new(Config { namespaces, ..config(&disk(512), 512) });
     host.enable();
@@ -85,15 +87,15 @@ fn it_waits_for_commands_under_way_and_holds_off_new_ones() {
     host.create_pair(1, 16);
     let at = host.alloc(4096);
     host.submit(1, Entry::blocks(WRITE, 0, 8).prps(at, 0));
-    (0..5).for_each(|_| drop(host.step()));
+    host.steps(5);
     host.submit(0, format(1, 0));
-    (0..5).for_each(|_| drop(host.step()));
+    host.steps(5);
     host.submit(1, Entry::blocks(READ, 0, 8).prps(at, 0));
-    (0..5).for_each(|_| drop(host.step()));
+    host.steps(5);
     let refused = host.reap(1);
     assert_eq!((refused[0].status, refused[0].dnr), (status::FORMAT_IN_PROGRESS, false));
     host.submit(0, Entry::new(0x0a).dword(10, 6));
-    (0..5).for_each(|_| drop(host.step()));
+    host.steps(5);
     assert_eq!(host.reap(0)[0].result, 1, "other commands go on");
     host.run();
     assert_eq!(host.reap(1)[0].status, status::SUCCESS);

@@ -406,6 +406,13 @@ impl Host {
         any | self.nvme.poll(&mut self.bus)
     }
 
+    /// So many rounds.
+    pub(crate) fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            self.step();
+        }
+    }
+
     /// Until nothing happens any more, with time passing for the media.
     pub(crate) fn run(&mut self) {
         for _ in 0..1_000_000 {

@@ -102,7 +102,7 @@ fn coalescing_waits_for_entries_or_time_but_not_for_admin_completions() {
     let set = Entry::new(9).dword(10, 8).dword(11, 2 << 8 | 3);
     assert_eq!(host.admin(set).status, status::SUCCESS);
     host.bus.sent.clear();
-    let settle = |host: &mut Host| (0..10).for_each(|_| drop(host.step()));
+    let settle = |host: &mut Host| host.steps(10);
     host.submit(1, Entry::new(FLUSH).nsid(1));
     settle(&mut host);
     assert!(host.bus.sent.is_empty());
@@ -110,7 +110,9 @@ fn coalescing_waits_for_entries_or_time_but_not_for_admin_completions() {
     host.bus.now_ns += 200_000;
     settle(&mut host);
     assert_eq!(host.bus.sent, [1]);
-    (0..4).for_each(|_| drop(host.submit(1, Entry::new(FLUSH).nsid(1))));
+    for _ in 0..4 {
+        host.submit(1, Entry::new(FLUSH).nsid(1));
+    }
     settle(&mut host);
     assert_eq!(host.bus.sent, [1, 1]);
     host.submit(0, Entry::new(0x0a).dword(10, 6));

@@ -197,7 +197,7 @@ fn ready_goes_only_when_the_last_write_has_ended() {
     let (mut host, _disk) = slow(3);
     let at = host.alloc(4096);
     host.submit(1, Entry::blocks(WRITE, 0, 8).prps(at, 0));
-    (0..10).for_each(|_| drop(host.step()));
+    host.steps(10);
     let due = host.nvme.deadline_ns().unwrap();
     host.write32(0x14, 0x0046_0000);
     assert_eq!(host.csts() & RDY, RDY, "a write is still under way");

@@ -139,10 +139,12 @@ fn several_submission_queues_share_a_completion_queue_and_are_served_in_turn() {
             host.put(qid, Entry::new(FLUSH).nsid(1));
         }
     }
-    [2, 3, 4].into_iter().for_each(|qid| host.ring(qid));
+    for qid in [2, 3, 4] {
+        host.ring(qid);
+    }
     host.run();
     let entry = |at: u64| cq + at * 16;
-    let sqids: Vec<u8> = (0..150).map(|at| host.memory(entry(at), 16)[10]).collect();
+    let sqids: Vec<u16> = (0..150).map(|at| u16::from(host.memory(entry(at), 16)[10])).collect();
     for qid in [2, 3, 4] {
         assert_eq!(sqids.iter().filter(|sqid| **sqid == qid).count(), 50);
         assert!(sqids[..100].contains(&qid), "nobody waits for all of another's");
@@ -162,9 +164,7 @@ fn a_queue_is_deleted_when_its_last_command_has_ended() {
     host.step();
     host.bus.write_room = 0;
     host.submit(0, Entry::new(0).dword(10, 1));
-    (0..10).for_each(|_| {
-        host.step();
-    });
+    host.steps(10);
     assert!(host.reap(0).is_empty(), "it waits");
     host.bus.write_room = usize::MAX;
     host.run();
@@ -186,9 +186,7 @@ fn a_queue_whose_next_entry_is_half_fetched_can_be_deleted() {
     host.put(0, Entry::new(0).dword(10, 1));
     host.ring(0);
     host.bus.read_room = 64;
-    (0..10).for_each(|_| {
-        host.step();
-    });
+    host.steps(10);
     host.bus.read_room = usize::MAX;
     host.run();
     assert_eq!(host.reap(0)[0].status, status::SUCCESS);
