@@ -422,11 +422,12 @@ impl Sender {
         let Some(transmission) = self.flight.arrive(sequence) else { return };
         news.bytes += u64::from(transmission.bytes);
         // Eifel (RFC 3522): the peer answers something that left before the retransmission, so it was an earlier
-        // transmission of this frame that arrived. Without an echo, one that is too quick says the same.
+        // transmission of this frame that arrived. Without an echo, an answer that is too quick says the same.
         let is_earlier = transmission.place == Place::Lost
             || transmission.given_up.is_some()
-                && (echo_tx_ns.is_some_and(|echo| echo < transmission.tx_ns)
-                    || now_ns < transmission.tx_ns + self.recovery.rtt.min_ns());
+                && echo_tx_ns.map_or(now_ns < transmission.tx_ns + self.recovery.rtt.min_ns(), |echo| {
+                    echo < transmission.tx_ns
+                });
         if !is_earlier {
             self.recovery.on_arrival(now_ns, transmission.tx_ns);
         } else if transmission.given_up != Some(GivenUp::Probed) {

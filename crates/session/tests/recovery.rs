@@ -126,6 +126,32 @@ fn an_answer_to_what_left_earlier_is_not_one_to_the_retransmission() {
 }
 
 #[test]
+fn an_answer_without_an_echo_is_judged_by_its_time() {
+    for (after_ns, spurious) in [(RTT_NS / 2, 1), (2 * RTT_NS, 0)] {
+        let mut hand = measured(&Config::default(), 0);
+        let sent = send(&mut hand, 2);
+        hand.now_ns += RTT_NS;
+        answer(&mut hand, 2, &[3], &sent[1]);
+        assert_eq!(sequences(hand.tick()), [2]);
+        hand.now_ns += after_ns;
+        hand.ack(4, 260, false);
+        assert_eq!(hand.session.counters().spurious, spurious);
+    }
+}
+
+#[test]
+fn an_echo_is_a_sample_once() {
+    let mut hand = measured(&Config::default(), 0);
+    let sent = send(&mut hand, 2);
+    hand.now_ns += RTT_NS;
+    answer(&mut hand, 3, &[], &sent[0]);
+    let before = hand.session.counters().srtt_ns;
+    hand.now_ns += 100 * RTT_NS;
+    answer(&mut hand, 3, &[], &sent[0]);
+    assert_eq!(hand.session.counters().srtt_ns, before);
+}
+
+#[test]
 fn the_reordering_window_shrinks_again_after_losses_that_were_real() {
     let mut hand = measured(&Config::default(), 0);
     let mut lose = |is_late: bool| {
