@@ -15,6 +15,8 @@ mod network;
 mod nodes;
 mod plan;
 mod random;
+#[cfg(test)]
+mod sabotage;
 mod tap;
 mod world;
 

@@ -452,7 +452,11 @@ fn plan_disaster(
             5 => Disaster::StopBox(the_box, away_ns),
             6 | 7 => Disaster::KillHost(host, away_ns),
             8 => Disaster::StopHost(host, away_ns),
-            _ => Disaster::KillGuest(host, random.below(slots as u64) as usize, away_ns),
+            // A hypervisor can be started again at once.
+            _ => {
+                let away_ns = random.magnitude(1_000, 1_000 * MILLISECOND_NS);
+                Disaster::KillGuest(host, random.below(slots as u64) as usize, away_ns)
+            }
         };
     }
     let node = random.below((boxes + hosts) as u64) as usize;

@@ -14,7 +14,7 @@ use crate::events::Events;
 use crate::guest::machine::Progress;
 use crate::network::{Address, Hop, Network, NetworkCounters};
 use crate::nodes::host::Host;
-use crate::nodes::io_box::IoBox;
+use crate::nodes::io_box::{Hooks, IoBox};
 use crate::nodes::{Ran, Send};
 use crate::plan::{Disaster, Plan, Scenario};
 use crate::random::Random;
@@ -121,7 +121,7 @@ struct World {
 }
 
 impl World {
-    fn new(plan: Plan, verdict: Rc<Verdict>) -> Self {
+    fn new(plan: Plan, hooks: Hooks, verdict: Rc<Verdict>) -> Self {
         let random = Random::new(plan.seed);
         let checks = plan.devices.iter().enumerate().map(|(index, device)| {
             let namespaces: Vec<_> = device
@@ -134,8 +134,8 @@ impl World {
             Checks { order: Rc::new(RefCell::new(order)), history: Rc::new(RefCell::new(history)) }
         });
         let checks: Vec<_> = checks.collect();
-        let boxes =
-            (0..plan.boxes).map(|index| Node::Box(IoBox::new(&plan, index, &checks, Rc::clone(&verdict))));
+        let boxes = (0..plan.boxes)
+            .map(|index| Node::Box(IoBox::new(&plan, index, &checks, hooks, Rc::clone(&verdict))));
         let hosts =
             (0..plan.hosts).map(|index| Node::Host(Host::new(&plan, index, &checks, Rc::clone(&verdict))));
         let nodes: Vec<Node> = boxes.chain(hosts).collect();
@@ -455,6 +455,11 @@ impl World {
 
 /// Runs what `seed` decides; `printing` shows every event on standard error.
 pub fn run(seed: u64, scenario: Scenario, printing: bool) -> Report {
+    run_with(seed, scenario, printing, Hooks::default())
+}
+
+/// The same with something put between the parts of a box.
+pub(crate) fn run_with(seed: u64, scenario: Scenario, printing: bool, hooks: Hooks) -> Report {
     let plan = Plan::new(seed, scenario);
     if printing {
         eprintln!("{plan:#?}");
@@ -471,7 +476,7 @@ pub fn run(seed: u64, scenario: Scenario, printing: bool) -> Report {
         network: NetworkCounters::default(),
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(plan, Rc::clone(&verdict));
+        let mut world = World::new(plan, hooks, Rc::clone(&verdict));
         report.events = world.run();
         report.progress = world.progress();
         report.network = *world.network.counters();

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
-use etherslot_storage::memory::{Disk, Latency, Options};
+use etherslot_pci::function::Function;
+use etherslot_storage::Medium;
+use etherslot_storage::memory::{Disk, Latency, MemoryMedium, Options};
 use etherslot_wire::control::Name;
 
 use crate::checkers::Checks;
@@ -18,6 +20,21 @@ use crate::nodes::{Inbox, Ran, Send, rounds, session_config};
 use crate::plan::{DevicePlan, InterruptPlan, Plan};
 use crate::random::Random;
 use crate::tap::Tapped;
+
+/// Ways to put something between the parts of a box: tests of the checkers break them on purpose.
+#[derive(Clone, Copy)]
+pub(crate) struct Hooks {
+    /// Around each medium.
+    pub(crate) medium: fn(MemoryMedium) -> Box<dyn Medium>,
+    /// Around each device model.
+    pub(crate) device: fn(Nvme) -> Box<dyn Function>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self { medium: |medium| Box::new(medium), device: |device| Box::new(device) }
+    }
+}
 
 /// A device of a box.
 struct Device {
@@ -37,6 +54,7 @@ pub(crate) struct IoBox {
     pub(crate) inbox: Inbox,
     index: usize,
     devices: Vec<Device>,
+    hooks: Hooks,
     verdict: Rc<Verdict>,
     random: Random,
     window_frames: usize,
@@ -52,7 +70,13 @@ pub(crate) fn device_name(index: usize) -> Name {
 
 impl IoBox {
     /// Box number `index`, stopped.
-    pub(crate) fn new(plan: &Plan, index: usize, checks: &[Checks], verdict: Rc<Verdict>) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        index: usize,
+        checks: &[Checks],
+        hooks: Hooks,
+        verdict: Rc<Verdict>,
+    ) -> Self {
         let random = Random::new(plan.seed).fork("box", index as u64);
         let mut devices = Vec::new();
         for (number, device) in plan.devices.iter().enumerate().filter(|(_, device)| device.node == index) {
@@ -80,7 +104,16 @@ impl IoBox {
         let receive_frames = plan.sessions[index].receive_frames;
         let window_frames =
             plan.sessions.iter().map(|session| session.window_frames).max().unwrap_or(0) as usize;
-        Self { node: None, inbox: Inbox::new(receive_frames), index, devices, verdict, random, window_frames }
+        Self {
+            node: None,
+            inbox: Inbox::new(receive_frames),
+            index,
+            devices,
+            hooks,
+            verdict,
+            random,
+            window_frames,
+        }
     }
 
     /// Starts it: new devices over the same media.
@@ -88,12 +121,11 @@ impl IoBox {
     /// # Panics
     /// If the plan asks for a device that cannot be.
     pub(crate) fn start(&mut self, plan: &Plan) {
+        let hooks = self.hooks;
         let functions = self.devices.iter().map(|device| {
-            let namespaces = device
-                .disks
-                .iter()
-                .zip(&device.plan.namespaces)
-                .map(|(disk, namespace)| Namespace::new(Box::new(disk.medium()), namespace.block_bytes));
+            let namespaces = device.disks.iter().zip(&device.plan.namespaces).map(|(disk, namespace)| {
+                Namespace::new((hooks.medium)(disk.medium()), namespace.block_bytes)
+            });
             let config = NvmeConfig {
                 serial: device.name.as_str().to_owned(),
                 namespaces: namespaces.collect(),
@@ -105,7 +137,7 @@ impl IoBox {
                 ..NvmeConfig::default()
             };
             let nvme = Nvme::new(config).expect("the plan is of a device that can be");
-            let tapped = Tapped::new(Box::new(nvme), Rc::clone(&device.order));
+            let tapped = Tapped::new((hooks.device)(nvme), Rc::clone(&device.order));
             let config = EndpointConfig { tags: device.plan.tags, ..EndpointConfig::default() };
             (device.name, Box::new(Endpoint::new(Box::new(tapped), config)))
         });
