@@ -1,6 +1,7 @@
 //! The NVMe controller, driven as a host drives it: by registers, doorbells and queues in memory.
 
 mod admin;
+mod bus;
 mod data_pointer;
 mod file;
 mod format;

@@ -96,7 +96,7 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> 
 
     if let (Some(bytes), false) = (options.create_bytes, options.read_only) {
         match OpenOptions::new().write(true).create_new(true).open(path) {
-            Ok(new) => new.set_len(bytes).map_err(failed("set its size"))?,
+            Ok(new) => make(&new, path, bytes).map_err(failed("set its size"))?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed("create")(error)),
         }
@@ -144,6 +144,16 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> 
         discard_zeroes: !block_device && !options.read_only && punches_holes(&file, bytes),
     };
     Ok(Opened { file, info, direct: is_direct, block_device })
+}
+
+/// A new file has to be there after a loss of power, or what is flushed to it is lost with it.
+fn make(new: &File, path: &Path, bytes: u64) -> io::Result<()> {
+    new.set_len(bytes)?;
+    new.sync_all()?;
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
 }
 
 /// Tries it: what is reported beforehand differs between kernels and file systems.
