@@ -3,18 +3,16 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_netio::{Address, Port};
+use etherslot_netio::Address;
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_storage::Medium as _;
 use etherslot_storage::file::{FileMedium, Options as MediumOptions};
 use etherslot_wire::control::Name;
 
-use crate::clock::Clock;
 use crate::options::{BoxOptions, DeviceOptions};
-use crate::signals::Signals;
-use crate::sleeper::Sleeper;
-use crate::{StartError, format_file, identity, link, report};
+use crate::station::Station;
+use crate::{StartError, format_file, identity, report};
 
 /// A device, and what wakes the daemon for it.
 struct Made {
@@ -65,14 +63,7 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
 
 /// Runs a box until SIGTERM or SIGINT.
 pub fn run(options: &BoxOptions) -> Result<(), StartError> {
-    let clock = Clock::start();
-    let mut signals = Signals::install()?;
-    let mut sleeper = Sleeper::new(options.run.busy_poll)?;
-    sleeper.watch(signals.fd())?;
-    let mut port = link::open(&options.link)?;
-    if let Some(fd) = port.fd() {
-        sleeper.watch(fd)?;
-    }
+    let mut station = Station::open(&options.run, &options.link)?;
     let mut functions = Vec::new();
     let mut wakers = Vec::new();
     for device in &options.devices {
@@ -81,31 +72,30 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
         wakers.extend(made.wakers);
     }
     for waker in &wakers {
-        sleeper.watch(waker.as_fd())?;
+        station.sleeper.watch(waker.as_fd())?;
     }
-    let config = link::session_config(&options.session, &options.run.name, port.max_frame_bytes());
+    let config = station.session_config(&options.session, &options.run.name);
     let mut node = BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions);
-    tracing::info!(name = options.run.name, address = %port.address(), devices = options.devices.len(), "ready");
+    let devices = options.devices.len();
+    tracing::info!(name = options.run.name, address = %station.port.address(), devices, "ready");
 
-    while !signals.stop() {
-        let now_ns = clock.now_ns();
-        port.tick(now_ns);
-        let mut progress = port.receive(&mut |from, frame| node.receive(now_ns, from, frame)) != 0;
+    while !station.signals.stop() {
+        let now_ns = station.begin_round();
+        let mut progress = station.port.receive(&mut |from, frame| node.receive(now_ns, from, frame)) != 0;
         progress |= node.poll(now_ns);
-        progress |= transmit(&mut node, port.as_mut(), clock.now_ns());
-        if signals.report() {
-            report::of_box(&node, port.as_ref());
+        progress |= transmit(&mut node, &mut station);
+        if station.signals.report() {
+            report::of_box(&node, station.port.as_ref());
         }
-        let deadline_ns = [node.deadline_ns(), port.poll_at()].into_iter().flatten().min();
-        sleeper.rest(clock.now_ns(), progress, deadline_ns)?;
+        station.end_round(progress, node.deadline_ns())?;
     }
     node.close();
-    transmit(&mut node, port.as_mut(), clock.now_ns());
-    report::of_box(&node, port.as_ref());
+    transmit(&mut node, &mut station);
+    report::of_box(&node, station.port.as_ref());
     tracing::info!("stopped");
     Ok(())
 }
 
-fn transmit(node: &mut BoxNode<Address>, port: &mut dyn Port, now_ns: u64) -> bool {
-    node.transmit(now_ns, &mut |to, frames| port.send(to, frames))
+fn transmit(node: &mut BoxNode<Address>, Station { clock, port, .. }: &mut Station) -> bool {
+    node.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames))
 }

@@ -1,6 +1,6 @@
 //! `etherslot host`: remote devices as vfio-user sockets.
 
-use etherslot_netio::{Address, Port};
+use etherslot_netio::Address;
 use etherslot_node::{
     Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig,
 };
@@ -8,11 +8,10 @@ use etherslot_vfio_user::message::{irq, region};
 use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, MessageId, RegionInfo, Server};
 use etherslot_wire::control::Name;
 
-use crate::clock::Clock;
 use crate::options::{HostOptions, Interrupts, SlotOptions};
-use crate::signals::Signals;
 use crate::sleeper::Sleeper;
-use crate::{StartError, identity, link, report};
+use crate::station::Station;
+use crate::{StartError, identity, report};
 
 const CONFIG_BYTES: u64 = 4096;
 
@@ -45,6 +44,10 @@ impl Waiting {
 }
 
 impl Door {
+    fn new(options: SlotOptions) -> Self {
+        Self { options, server: None, failed: None, waiting: Waiting::default() }
+    }
+
     /// Opens the socket for a device that was attached for the first time.
     fn open(&mut self, device: &Device) {
         let msix = if self.options.interrupts == Interrupts::MsiX { device.msix_vectors } else { 0 };
@@ -226,15 +229,8 @@ fn poll_door(door: &mut Door, node: &mut HostNode<Address>, slot: usize, now_ns:
 
 /// Runs a host node until SIGTERM or SIGINT.
 pub fn run(options: HostOptions) -> Result<(), StartError> {
-    let clock = Clock::start();
-    let mut signals = Signals::install()?;
-    let mut sleeper = Sleeper::new(options.run.busy_poll)?;
-    sleeper.watch(signals.fd())?;
-    let mut port = link::open(&options.link)?;
-    if let Some(fd) = port.fd() {
-        sleeper.watch(fd)?;
-    }
-    let config = link::session_config(&options.session, &options.run.name, port.max_frame_bytes());
+    let mut station = Station::open(&options.run, &options.link)?;
+    let config = station.session_config(&options.session, &options.run.name);
     let mut slots = Vec::new();
     for slot in &options.slots {
         let name = Name::new(&slot.device).ok_or_else(|| StartError::Device {
@@ -244,38 +240,32 @@ pub fn run(options: HostOptions) -> Result<(), StartError> {
         slots.push(SlotConfig { name, address: slot.address, hide_msix: slot.interrupts == Interrupts::Msi });
     }
     let mut node = HostNode::new(config, identity::seed(), &slots);
-    let doors = options.slots.into_iter().map(|options| Door {
-        options,
-        server: None,
-        failed: None,
-        waiting: Waiting::default(),
-    });
-    let mut doors = Doors(doors.collect());
+    let mut doors = Doors(options.slots.into_iter().map(Door::new).collect());
     let mut ready = false;
-    tracing::info!(name = options.run.name, address = %port.address(), slots = doors.0.len(), "started");
+    let slots = doors.0.len();
+    tracing::info!(name = options.run.name, address = %station.port.address(), slots, "started");
 
-    while !signals.stop() {
-        let now_ns = clock.now_ns();
-        port.tick(now_ns);
+    while !station.signals.stop() {
+        let now_ns = station.begin_round();
+        let port = &mut station.port;
         let mut progress =
             port.receive(&mut |from, frame| node.receive(now_ns, from, frame, &mut doors)) != 0;
         for (slot, door) in doors.0.iter_mut().enumerate() {
             progress |= poll_door(door, &mut node, slot, now_ns);
         }
         progress |= node.poll(now_ns, &mut doors);
-        progress |= transmit(&mut node, port.as_mut(), clock.now_ns());
+        progress |= transmit(&mut node, &mut station);
         if !ready {
-            ready = open_doors(&mut doors, &sleeper)?;
+            ready = open_doors(&mut doors, &station.sleeper)?;
         }
-        if signals.report() {
-            report::of_host(&node, port.as_ref());
+        if station.signals.report() {
+            report::of_host(&node, station.port.as_ref());
         }
-        let deadline_ns = [node.deadline_ns(), port.poll_at()].into_iter().flatten().min();
-        sleeper.rest(clock.now_ns(), progress, deadline_ns)?;
+        station.end_round(progress, node.deadline_ns())?;
     }
     node.close();
-    transmit(&mut node, port.as_mut(), clock.now_ns());
-    report::of_host(&node, port.as_ref());
+    transmit(&mut node, &mut station);
+    report::of_host(&node, station.port.as_ref());
     tracing::info!("stopped");
     Ok(())
 }
@@ -296,6 +286,6 @@ fn open_doors(doors: &mut Doors, sleeper: &Sleeper) -> Result<bool, StartError> 
     Ok(true)
 }
 
-fn transmit(node: &mut HostNode<Address>, port: &mut dyn Port, now_ns: u64) -> bool {
-    node.transmit(now_ns, &mut |to, frames| port.send(to, frames))
+fn transmit(node: &mut HostNode<Address>, Station { clock, port, .. }: &mut Station) -> bool {
+    node.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames))
 }

@@ -13,6 +13,7 @@ pub mod options;
 mod report;
 mod signals;
 mod sleeper;
+mod station;
 
 use std::io;
 

@@ -1,0 +1,51 @@
+//! What box and host node have in common: a clock, a link, signals, and rest between rounds of the loop.
+
+use std::io;
+
+use etherslot_netio::Port;
+use etherslot_session::Config as SessionConfig;
+
+use crate::clock::Clock;
+use crate::options::{LinkOptions, LoopOptions, SessionOptions};
+use crate::signals::Signals;
+use crate::sleeper::Sleeper;
+use crate::{StartError, link};
+
+/// The surroundings of a node.
+pub(crate) struct Station {
+    pub(crate) clock: Clock,
+    pub(crate) port: Box<dyn Port>,
+    pub(crate) signals: Signals,
+    pub(crate) sleeper: Sleeper,
+}
+
+impl Station {
+    /// Takes over the process's signals and opens the link.
+    pub(crate) fn open(run: &LoopOptions, link: &LinkOptions) -> Result<Self, StartError> {
+        let (signals, sleeper) = (Signals::install()?, Sleeper::new(run.busy_poll)?);
+        sleeper.watch(signals.fd())?;
+        let port = link::open(link)?;
+        if let Some(fd) = port.fd() {
+            sleeper.watch(fd)?;
+        }
+        Ok(Self { clock: Clock::start(), port, signals, sleeper })
+    }
+
+    /// What the sessions of a node of this name are set up with.
+    pub(crate) fn session_config(&self, options: &SessionOptions, name: &str) -> SessionConfig {
+        link::session_config(options, name, self.port.max_frame_bytes())
+    }
+
+    /// The time at the start of a round, which the link is told.
+    pub(crate) fn begin_round(&mut self) -> u64 {
+        let now_ns = self.clock.now_ns();
+        self.port.tick(now_ns);
+        now_ns
+    }
+
+    /// The end of a round: sleeps if nothing was done for a while.
+    pub(crate) fn end_round(&mut self, progress: bool, node_deadline_ns: Option<u64>) -> io::Result<()> {
+        let deadline_ns = [node_deadline_ns, self.port.poll_at()].into_iter().flatten().min();
+        self.sleeper.rest(self.clock.now_ns(), progress, deadline_ns)
+    }
+}
