@@ -414,7 +414,7 @@ impl Session {
             packet_number: self.next_packet_number,
             tx_ts_ns: now_ns.max(self.last_tx_ns + 1) as u32,
             ack: (self.peer_epoch != 0).then_some(ack),
-            echo: self.acknowledger.echo(now_ns),
+            echo: self.acknowledger.echo(now_ns).filter(|_| self.peer_epoch != 0),
             sack: if self.state == State::Up { self.receiver.sack() } else { None },
         }
     }
