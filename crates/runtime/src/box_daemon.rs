@@ -1,13 +1,14 @@
 //! `etherslot box`: devices over media, served to the hosts of a link.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_netio::Address;
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_storage::Medium as _;
-use etherslot_storage::file::{FileMedium, Options as MediumOptions};
+use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_wire::control::Name;
 
 use crate::options::{BoxOptions, DeviceOptions};
@@ -27,10 +28,9 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
     let mut wakers = Vec::new();
     for namespace in &options.nvme.namespaces {
         let path = namespace.path.clone();
-        let wanted = MediumOptions { read_only: namespace.read_only, ..MediumOptions::default() };
-        let opened = FileMedium::open(&path, &wanted);
-        let medium = opened.map_err(|source| StartError::Medium { device: options.name.clone(), source })?;
         let block_bytes = format_file::kept(&path).unwrap_or(namespace.block_bytes);
+        let medium = open_medium(&path, namespace.read_only, block_bytes)
+            .map_err(|source| StartError::Medium { device: options.name.clone(), source })?;
         tracing::info!(
             device = options.name,
             path = %path.display(),
@@ -59,6 +59,17 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
         Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
     let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
     Ok(Made { name, endpoint, wakers })
+}
+
+/// In the smallest blocks there are, so that the guest can choose; in larger ones if only those go past the page cache.
+fn open_medium(path: &Path, read_only: bool, block_bytes: u32) -> Result<FileMedium, OpenError> {
+    let options = MediumOptions { read_only, ..MediumOptions::default() };
+    let medium = FileMedium::open(path, &options)?;
+    if medium.is_direct() || block_bytes == options.block_bytes {
+        return Ok(medium);
+    }
+    drop(medium);
+    FileMedium::open(path, &MediumOptions { block_bytes, ..options })
 }
 
 /// Runs a box until SIGTERM or SIGINT.
