@@ -45,5 +45,5 @@ pub use pcap::{ETHERTYPE, Tally, tally};
 pub use process::Process;
 pub use qemu::Qemu;
 pub use qmp::{Event, Qmp};
-pub use rig::{Disk, Interrupts, NvmeName, Rig, RigBase, RigOptions};
+pub use rig::{Disk, Interrupts, Namespace, NvmeName, Rig, RigBase, RigOptions};
 pub use run::Run;

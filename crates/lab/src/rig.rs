@@ -30,11 +30,24 @@ impl Interrupts {
     }
 }
 
-/// An NVMe controller in the box, with one namespace.
+/// An NVMe controller in the box.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// Serial number; unique, and at most 20 characters.
     pub serial: String,
+    /// Its namespaces, from ID 1.
+    pub namespaces: Vec<Namespace>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self { serial: "ES0001".to_owned(), namespaces: vec![Namespace::default()] }
+    }
+}
+
+/// A namespace of an NVMe controller in the box.
+#[derive(Clone, Debug)]
+pub struct Namespace {
     /// Image file or block device; without one, a sparse image is made in the run's folder.
     pub path: Option<PathBuf>,
     /// Size of an image made.
@@ -43,9 +56,9 @@ pub struct Disk {
     pub block_bytes: u32,
 }
 
-impl Default for Disk {
+impl Default for Namespace {
     fn default() -> Self {
-        Self { serial: "ES0001".to_owned(), path: None, bytes: 1 << 30, block_bytes: 512 }
+        Self { path: None, bytes: 1 << 30, block_bytes: 512 }
     }
 }
 
@@ -120,9 +133,12 @@ pub struct RigBase {
 impl RigBase {
     /// Starts everything but the guest.
     pub fn start(run: &Run, mut options: RigOptions) -> Result<Self> {
-        for disk in &mut options.disks {
-            if disk.path.is_none() {
-                disk.path = Some(run.disk_image(&format!("{}.img", disk.serial), disk.bytes)?);
+        for Disk { serial, namespaces } in &mut options.disks {
+            for (index, namespace) in namespaces.iter_mut().enumerate() {
+                if namespace.path.is_none() {
+                    let name = format!("{serial}-{}.img", index + 1);
+                    namespace.path = Some(run.disk_image(&name, namespace.bytes)?);
+                }
             }
         }
         let devices: Vec<GuestDevice> = options
@@ -168,15 +184,11 @@ impl Rig {
 fn box_config(options: &RigOptions) -> String {
     let mut text = head("box", options.box_impairment.as_deref(), &options.session);
     for disk in &options.disks {
-        let path = disk.path.as_deref().unwrap_or(Path::new(""));
-        let _ = write!(
-            text,
-            "\n[[device]]\nkind = \"nvme\"\nname = {0:?}\nserial = {0:?}\n\n[[device.namespace]]\npath = {1}\n\
-             block_bytes = {2}\n",
-            disk.serial,
-            quoted(path),
-            disk.block_bytes
-        );
+        let _ = write!(text, "\n[[device]]\nkind = \"nvme\"\nname = {0:?}\nserial = {0:?}\n", disk.serial);
+        for Namespace { path, block_bytes, .. } in &disk.namespaces {
+            let path = quoted(path.as_deref().unwrap_or(Path::new("")));
+            let _ = write!(text, "\n[[device.namespace]]\npath = {path}\nblock_bytes = {block_bytes}\n");
+        }
     }
     text
 }
@@ -269,8 +281,10 @@ mod tests {
 
     #[test]
     fn configurations_name_link_devices_and_slots() {
+        let first = Namespace { path: Some("/a b.img".into()), block_bytes: 4096, ..Namespace::default() };
+        let second = Namespace { path: Some("/c.img".into()), ..Namespace::default() };
         let options = RigOptions {
-            disks: vec![Disk { path: Some("/a b.img".into()), block_bytes: 4096, ..Disk::default() }],
+            disks: vec![Disk { namespaces: vec![first, second], ..Disk::default() }],
             interrupts: Interrupts::Msi,
             host_impairment: Some("loss=1%".to_owned()),
             session: "classic = true".to_owned(),
@@ -278,7 +292,8 @@ mod tests {
         };
         let text = box_config(&options);
         assert!(text.contains("interface = \"eth0\"") && !text.contains("impair"), "{text}");
-        assert!(text.contains("path = \"/a b.img\"\nblock_bytes = 4096"), "{text}");
+        assert!(text.contains("path = \"/a b.img\"\nblock_bytes = 4096\n\n[[device.namespace]]"), "{text}");
+        assert!(text.contains("path = \"/c.img\"\nblock_bytes = 512\n"), "{text}");
         let devices = [GuestDevice::VfioUser { socket: "/s/x.sock".into(), id: "ES0001".to_owned() }];
         let text = host_config(&options, &devices);
         assert!(text.contains("impair = \"loss=1%\"\n\n[session]\nclassic = true\n"), "{text}");

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use etherslot_lab::fio::{Load, Measured, Pattern, Until, Verify};
 use etherslot_lab::{
-    Cache, Capture, Disk, Guest, GuestDevice, GuestOptions, Keep, Level, NetOptions, NvmeName, Rig, RigBase,
-    RigOptions, Run,
+    Cache, Capture, Disk, Guest, GuestDevice, GuestOptions, Keep, Level, Namespace, NetOptions, NvmeName,
+    Rig, RigBase, RigOptions, Run,
 };
 use serde_json::{Value, json};
 
@@ -127,8 +127,9 @@ fn show(arguments: &Arguments, teller: &Teller, cache: &Cache, run: &Run) -> Res
         arguments.mtu
     ));
     let local = run.disk_image("local.img", DISK_BYTES)?;
+    let namespace = Namespace { bytes: DISK_BYTES, ..Namespace::default() };
     let options = RigOptions {
-        disks: vec![Disk { serial: REMOTE.to_owned(), bytes: DISK_BYTES, ..Disk::default() }],
+        disks: vec![Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace] }],
         net: NetOptions { mtu: arguments.mtu },
         host_impairment: arguments.impair.clone(),
         guest: GuestOptions {
@@ -174,7 +175,8 @@ fn introduce(teller: &Teller, guest: &Guest, remote: &NvmeName) -> Result<()> {
     teller.title(&format!("The remote controller, {address} (lspci -v)"));
     teller.indented(guest.check(&format!("lspci -v -s {address}"), PATIENCE)?.trim());
     teller.title("What nvme-cli says (nvme id-ctrl, id-ns, smart-log, list)");
-    let fields = "'^(vid|sn|mn|fr|mdts|ver|nn|oncs|vwc|nsze|lbads|critical_warning|temperature|available_spare|lbaf .*in use) *:|in use'";
+    let fields = "'^(vid|sn|mn|fr|mdts|ver|nn|oncs|vwc|nsze|critical_warning|temperature|available_spare\
+                  |percentage_used)[[:space:]]*:|in use'";
     let tools = format!(
         "(nvme id-ctrl {0} && nvme id-ns {1} && nvme smart-log {0}) | grep -E {fields}; nvme list",
         remote.controller, remote.disk

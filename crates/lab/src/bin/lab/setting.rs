@@ -7,8 +7,8 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use etherslot_lab::{
-    Cache, Console, Disk, GuestDevice, GuestOptions, Interrupts, KERNELS, KernelSource, NetOptions,
-    RigOptions, Run,
+    Cache, Console, Disk, GuestDevice, GuestOptions, Interrupts, KERNELS, KernelSource, Namespace,
+    NetOptions, RigOptions, Run,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -101,12 +101,9 @@ impl Setting {
             let file = run.disk_image("local.img", self.disk_mib * MIB)?;
             devices.push(GuestDevice::LocalNvme { file, serial: LOCAL.to_owned() });
         }
-        let disk = Disk {
-            serial: REMOTE.to_owned(),
-            path: self.disk.clone(),
-            bytes: self.disk_mib * MIB,
-            block_bytes: self.block_bytes,
-        };
+        let namespace =
+            Namespace { path: self.disk.clone(), bytes: self.disk_mib * MIB, block_bytes: self.block_bytes };
+        let disk = Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace] };
         Ok(RigOptions {
             disks: if self.only_local { Vec::new() } else { vec![disk] },
             interrupts: match self.interrupts {
