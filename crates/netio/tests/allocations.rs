@@ -1,10 +1,6 @@
 //! No Port allocates once it is open.
-#![allow(unsafe_code)] // A global allocator.
 
 mod namespace;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use etherslot_netio::Port;
 use etherslot_netio::impair::Impaired;
@@ -13,50 +9,22 @@ use etherslot_netio::packet::{PacketConfig, PacketPort};
 use etherslot_netio::tap::{Tap, TapClock};
 use etherslot_netio::udp::{UdpConfig, UdpPort};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting for each thread.
-struct Counting;
-
-// SAFETY: everything is passed on to `System`; the counter itself never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.realloc(at, layout, bytes) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Runs bursts from `a` to `b` and says how many allocations they took.
 fn allocations(a: &mut dyn Port, b: &mut dyn Port) -> u64 {
     let to = b.address();
     let frame = [7; 1400];
     let frames: [&[u8]; 64] = std::array::from_fn(|at| if at % 7 == 0 { &frame[..100] } else { &frame[..] });
     let mut arrived = 0_u64;
-    let before = ALLOCATIONS.get();
-    for turn in 0..200 {
-        a.tick(turn * 100_000_000);
-        b.tick(turn * 100_000_000);
-        a.send(&to, &frames[..(turn % 65) as usize]);
-        while b.receive(&mut |_, _| arrived += 1) > 0 {}
-    }
-    let allocations = ALLOCATIONS.get() - before;
+    let counted = allocation_counter::measure(|| {
+        for turn in 0..200 {
+            a.tick(turn * 100_000_000);
+            b.tick(turn * 100_000_000);
+            a.send(&to, &frames[..(turn % 65) as usize]);
+            while b.receive(&mut |_, _| arrived += 1) > 0 {}
+        }
+    });
     assert!(arrived > 1000, "{arrived} frames arrived");
-    allocations
+    counted.count_total
 }
 
 #[test]

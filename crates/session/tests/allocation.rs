@@ -1,37 +1,10 @@
 //! No memory is taken after a session has begun: not for data, acknowledgements, losses, timers or its end.
-#![allow(unsafe_code)]
 
 mod pair;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use etherslot_session::{CloseReason, Config, Deliver, State, parse_frame};
 use etherslot_wire::record::Kind;
 use pair::{Link, Pair, US};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counted.
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and the pointer is from `alloc` above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 #[derive(Default)]
 struct Bytes(u64);
@@ -65,44 +38,45 @@ fn a_session_takes_no_memory_once_it_is_up() {
         [0; 2].map(|_| Wire { bytes: Vec::with_capacity(1 << 22), ends: Vec::with_capacity(1 << 12) });
     let mut delivered = Bytes::default();
     let data = [7; 4096];
-    let before = ALLOCATIONS.get();
-    for round in 0..5000usize {
-        now_ns += 20 * US;
-        for (session, stream) in [(&mut *one, 1), (&mut *two, 2)] {
-            for _ in 0..round % 7 {
-                let len = if round % 5 == 0 { 4096 } else { 64 };
-                let _ = session.send(Kind::Tlp, stream, &[1; 16], 0, &data[..len], 16 + len);
-            }
-            session.handle_timeout(now_ns);
-        }
-        // Timers, losses and overtaking are part of what must be free.
-        for (session, wire) in [&mut *one, &mut *two].into_iter().zip(&mut wires) {
-            wire.bytes.clear();
-            wire.ends.clear();
-            session.transmit(now_ns, &mut |frames| {
-                for (index, frame) in frames.iter().enumerate() {
-                    if (index + round) % 37 != 0 {
-                        wire.put(frame);
-                    }
+    let steady = allocation_counter::measure(|| {
+        for round in 0..5000usize {
+            now_ns += 20 * US;
+            for (session, stream) in [(&mut *one, 1), (&mut *two, 2)] {
+                for _ in 0..round % 7 {
+                    let len = if round % 5 == 0 { 4096 } else { 64 };
+                    let _ = session.send(Kind::Tlp, stream, &[1; 16], 0, &data[..len], 16 + len);
                 }
-                frames.len()
-            });
-        }
-        for (session, wire) in [&mut *two, &mut *one].into_iter().zip(&wires) {
-            for index in (0..wire.ends.len()).map(|index| index ^ (round & 1)) {
-                let Some(&end) = wire.ends.get(index) else { continue };
-                let start = if index == 0 { 0 } else { wire.ends[index - 1] };
-                let (header, body) = parse_frame(&wire.bytes[start..end]).expect("own frame");
-                session.handle_frame(now_ns + 10 * US, &header, body, &mut delivered);
+                session.handle_timeout(now_ns);
+            }
+            // Timers, losses and overtaking are part of what must be free.
+            for (session, wire) in [&mut *one, &mut *two].into_iter().zip(&mut wires) {
+                wire.bytes.clear();
+                wire.ends.clear();
+                session.transmit(now_ns, &mut |frames| {
+                    for (index, frame) in frames.iter().enumerate() {
+                        if (index + round) % 37 != 0 {
+                            wire.put(frame);
+                        }
+                    }
+                    frames.len()
+                });
+            }
+            for (session, wire) in [&mut *two, &mut *one].into_iter().zip(&wires) {
+                for index in (0..wire.ends.len()).map(|index| index ^ (round & 1)) {
+                    let Some(&end) = wire.ends.get(index) else { continue };
+                    let start = if index == 0 { 0 } else { wire.ends[index - 1] };
+                    let (header, body) = parse_frame(&wire.bytes[start..end]).expect("own frame");
+                    session.handle_frame(now_ns + 10 * US, &header, body, &mut delivered);
+                }
             }
         }
-    }
-    let steady = ALLOCATIONS.get() - before;
-    one.close(CloseReason::Shutdown);
-    one.transmit(now_ns, &mut |frames| frames.len());
-    two.handle_timeout(now_ns + 2_000_000_000);
-    let ended = ALLOCATIONS.get() - before;
-    assert_eq!((steady, ended), (0, 0));
+    });
+    let end = allocation_counter::measure(|| {
+        one.close(CloseReason::Shutdown);
+        one.transmit(now_ns, &mut |frames| frames.len());
+        two.handle_timeout(now_ns + 2_000_000_000);
+    });
+    assert_eq!((steady.count_total, end.count_total), (0, 0));
     assert_eq!(one.state(), State::Closing);
     let counters = one.counters();
     assert!(delivered.0 > 10_000_000 && counters.retransmissions > 100, "{} {counters:?}", delivered.0);

@@ -1,8 +1,5 @@
 //! What every access goes through allocates nothing.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -13,29 +10,6 @@ use etherslot_vfio_user::message::{
 use etherslot_vfio_user::{Answer, Client, DeviceInfo, Handler, MessageId, RegionInfo, Server};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: the system's allocator, asked with the arguments as they came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Answers every second read later.
 #[derive(Default)]
@@ -118,19 +92,20 @@ fn accesses_replies_copies_and_interrupts_allocate_nothing() {
     let mut replies = vec![0; 1 << 20];
     let mut data = [0; 4096];
 
-    let before = ALLOCATIONS.get();
-    for _ in 0..1000 {
-        for message in [&posted, &read, &posted, &write, &read] {
-            rustix::io::write(&client, message).unwrap();
+    let counted = allocation_counter::measure(|| {
+        for _ in 0..1000 {
+            for message in [&posted, &read, &posted, &write, &read] {
+                rustix::io::write(&client, message).unwrap();
+            }
+            while server.poll(&mut device) {}
+            let id = device.later.take().unwrap();
+            server.memory().write(0x100, &data).unwrap();
+            server.memory().read(0x200, &mut data).unwrap();
+            assert!(server.reply_read(id, &data));
+            assert!(server.trigger(irq::MSIX, 0));
+            rustix::io::read(&client, &mut replies).unwrap();
         }
-        while server.poll(&mut device) {}
-        let id = device.later.take().unwrap();
-        server.memory().write(0x100, &data).unwrap();
-        server.memory().read(0x200, &mut data).unwrap();
-        assert!(server.reply_read(id, &data));
-        assert!(server.trigger(irq::MSIX, 0));
-        rustix::io::read(&client, &mut replies).unwrap();
-    }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    });
+    assert_eq!(counted.count_total, 0);
     assert_eq!((device.reads, device.writes), (2000, 3000));
 }
