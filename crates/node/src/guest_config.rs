@@ -10,6 +10,9 @@ use etherslot_pci::enumerate::Layout;
 /// Bytes of a configuration space.
 pub(crate) const BYTES: usize = 4096;
 
+/// The most DWs that one write of a guest comes to: three that it touches itself, and the BARs.
+pub(crate) const WRITES: usize = 3 + 6;
+
 /// Offset of the Command register.
 pub(crate) const COMMAND: usize = 0x04;
 /// Offset of the first Base Address Register.
@@ -52,13 +55,15 @@ pub(crate) struct GuestConfig {
     initial: Box<[u8; BYTES]>,
     /// What it holds by the guest's writes, as far as the host node keeps it.
     kept: Box<[u8; BYTES]>,
+    /// A Function Level Reset took the BARs from the Function, and it has not got them back.
+    bars_lost: bool,
     layout: Layout,
     hide_msix: bool,
 }
 
 impl GuestConfig {
     pub(crate) fn new(image: &[u8; BYTES], layout: Layout, hide_msix: bool) -> Self {
-        Self { initial: Box::new(*image), kept: Box::new(*image), layout, hide_msix }
+        Self { initial: Box::new(*image), kept: Box::new(*image), bars_lost: false, layout, hide_msix }
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -90,10 +95,30 @@ impl GuestConfig {
     /// The registers as they are after a reset: what the guest wrote is forgotten.
     pub(crate) fn reset(&mut self) {
         *self.kept = *self.initial;
+        self.bars_lost = false;
+    }
+
+    /// The same after a Function Level Reset, but for the BARs: QEMU answers a guest's reads of them by itself and does
+    /// not know of the reset, so that no guest finds anything to restore.
+    fn function_level_reset(&mut self) {
+        let bars: [u8; 24] = std::array::from_fn(|at| self.kept[BAR0 + at]);
+        self.reset();
+        self.kept[BAR0..BAR0 + 24].copy_from_slice(&bars);
+        self.bars_lost = true;
+    }
+
+    /// Writes the BARs to the Function. Bits that it does not have stay 0.
+    fn restore_bars(&self, write: &mut dyn FnMut(RegisterWrite)) {
+        for register in (BAR0..BAR0 + 24).step_by(4) {
+            let data = [0, 1, 2, 3].map(|lane| self.kept[register + lane]);
+            if self.kept[register..register + 4] != self.initial[register..register + 4] {
+                write(RegisterWrite { register: register as u16, enables: 0xF, data });
+            }
+        }
     }
 
     /// Takes a guest's write of `data` at `offset` (both inside the space) and calls `forward` for each DW that is for
-    /// the Function itself.
+    /// the Function itself: at most [`WRITES`].
     pub(crate) fn write(
         &mut self,
         offset: usize,
@@ -103,6 +128,11 @@ impl GuestConfig {
         let was_enabled = self.memory_enabled();
         let end = (offset + data.len()).min(BYTES);
         let mut routes = false;
+        let enables_memory = (offset..end).contains(&COMMAND) && data[COMMAND - offset] & COMMAND_MEMORY != 0;
+        if enables_memory && std::mem::take(&mut self.bars_lost) {
+            // Only now: a Function may take 100 ms for the reset (6.6.2), which the guest waits for and we do not.
+            self.restore_bars(forward);
+        }
         let mut register = offset & !3;
         while register < end {
             let mut write = RegisterWrite { register: register as u16, enables: 0, data: [0; 4] };
@@ -127,7 +157,7 @@ impl GuestConfig {
             (offset..end).contains(&at) && data[at - offset] & (DEVICE_CONTROL_FLR >> 8) as u8 != 0
         });
         if function_reset {
-            self.reset();
+            self.function_level_reset();
         }
         Effects { routes: self.memory_enabled() && (routes || !was_enabled), function_reset }
     }
@@ -151,8 +181,8 @@ impl GuestConfig {
     /// What has to be written to a Function that came out of reset for it to be as the guest left it; the Command
     /// register comes last.
     pub(crate) fn restore(&self, write: &mut dyn FnMut(RegisterWrite)) {
-        let mut registers: Vec<usize> = (BAR0..BAR0 + 24).step_by(4).collect();
-        registers.extend([0x0C, INTERRUPT_LINE]);
+        self.restore_bars(write);
+        let mut registers = vec![0x0C, INTERRUPT_LINE];
         if let Some(pcie) = self.layout.pcie {
             registers.extend([DEVICE_CONTROL, LINK_CONTROL, DEVICE_CONTROL_2].map(|at| pcie as usize + at));
         }

@@ -201,6 +201,25 @@ fn a_function_level_reset_keeps_the_interrupts_that_the_guest_set_up() {
 }
 
 #[test]
+fn a_function_level_reset_keeps_the_bars_that_the_guest_will_not_write_again() {
+    let mut world = World::new();
+    world.set_up();
+    let space = world.config_read(0, 256);
+    let mut capability = space[0x34] as usize;
+    while space[capability] != 0x10 {
+        capability = space[capability + 1] as usize;
+    }
+    world.bar_write(0, &[1, 2, 3, 4]);
+    world.config_write(capability as u64 + 8, &[0x10, 0x80]);
+    assert_eq!(world.bar_read(0, 4), [0xFF; 4], "memory is off after the reset");
+    // As Linux and QEMU do it: the BARs seem unchanged to the guest, so only the Command register is written.
+    world.config_write(COMMAND, &[6, 4]);
+    assert_eq!(world.bar_read(0, 8), [0; 8], "the device is there, and after reset");
+    world.copy(0x1000, 64);
+    assert_eq!(world.machine.memory[0x1040..0x1080], world.machine.memory[0x1000..0x1040]);
+}
+
+#[test]
 fn a_closed_session_gives_the_device_back_at_once() {
     let mut world = World::new();
     world.set_up();

@@ -8,7 +8,7 @@ use super::{
     ACCESS_BYTES, ACCESS_TIMEOUT_NS, Access, AccessKind, BLOCKED_NS, MAX_PAYLOAD_BYTES, Outgoing, Purpose,
     ROOT, Slot, State,
 };
-use crate::guest_config::BYTES;
+use crate::guest_config::{BYTES, WRITES};
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
 use crate::out::send_tlp;
 
@@ -64,7 +64,7 @@ impl Slot {
         {
             return Err(Refused::Range);
         }
-        let mut writes = [None; 3];
+        let mut writes = [None; WRITES];
         let mut count = 0;
         let Some(config) = &mut self.config else { return Ok(Accepted::AllOnes) };
         let effects = config.write(offset as usize, data, &mut |write| {
@@ -152,6 +152,8 @@ impl Slot {
             None => Accepted::AllOnes,
         };
         self.outgoing.push_back(Outgoing::HotReset);
+        self.silenced = true;
+        self.reads.clear();
         Ok(outcome)
     }
 

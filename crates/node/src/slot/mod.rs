@@ -55,6 +55,8 @@ pub struct SlotCounters {
     pub interrupts: u64,
     /// Requests to memory that is not there or not permitted.
     pub dma_faults: u64,
+    /// Requests of the Function dropped because it was being reset.
+    pub silenced: u64,
     /// TLPs that broke a rule of the specification.
     pub malformed: u64,
     /// TLPs whose Requester ID is not the Function's.
@@ -164,6 +166,9 @@ pub(crate) struct Slot {
     intx: bool,
     /// A Hot Reset is on its way; nothing follows it before its answer, since the box takes up messages later than TLPs.
     resetting: bool,
+    /// A reset was asked for and is not done: what the Function still sends is from before it, and may be meant for a
+    /// guest that is gone.
+    silenced: bool,
     /// Since when posted writes cannot be taken.
     blocked_since_ns: Option<u64>,
     /// That is so long that they are dropped rather than kept waiting.
@@ -205,6 +210,7 @@ impl Slot {
             interrupts_pending: false,
             intx: false,
             resetting: false,
+            silenced: false,
             blocked_since_ns: None,
             gave_up: false,
             outgoing: VecDeque::with_capacity(64),
@@ -235,6 +241,7 @@ impl Slot {
         self.outgoing.clear();
         self.reads.clear();
         self.resetting = false;
+        self.silenced = false;
         for index in 0..ACCESSES {
             self.finish(index, guest);
         }

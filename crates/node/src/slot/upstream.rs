@@ -4,14 +4,17 @@ use etherslot_pci::requester::Outcome;
 use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Completion, Header, MemRequest, Op, code};
 
-use super::{ACCESSES, AccessKind, MESSAGE_ADDRESS, Purpose, ROOT, Slot, State, WAITING_READS, WaitingRead};
+use super::{
+    ACCESSES, AccessKind, MESSAGE_ADDRESS, Outgoing, Purpose, ROOT, Slot, State, WAITING_READS, WaitingRead,
+};
 use crate::host_api::{Guest, Interrupt};
 
 impl Slot {
     /// A control message on the Function's stream.
     pub(crate) fn control(&mut self, message: Message, guest: &mut dyn Guest) {
         if message == Message::HotResetDone && std::mem::take(&mut self.resetting) {
-            self.reads.clear();
+            // Another one may have been asked for meanwhile.
+            self.silenced = self.outgoing.iter().any(|outgoing| matches!(outgoing, Outgoing::HotReset));
             if std::mem::take(&mut self.intx) {
                 guest.interrupt(self.index, Interrupt::IntX(false));
             }
@@ -41,6 +44,10 @@ impl Slot {
         }
         if header.requester() != self.function {
             self.counters.foreign += 1;
+            return;
+        }
+        if self.silenced {
+            self.counters.silenced += 1;
             return;
         }
         match header.op {
