@@ -227,3 +227,24 @@ fn a_closed_session_gives_the_device_back_at_once() {
     world.run(50 * MS);
     assert_eq!(world.box_node.as_ref().unwrap().hosts().count(), 0);
 }
+
+#[test]
+fn nothing_that_was_under_way_reaches_the_guest_after_a_reset_for_the_next_one() {
+    for steps in 0..12 {
+        let mut world = World::new();
+        world.set_up();
+        world.bar_write(8, &0x1000u64.to_le_bytes());
+        world.bar_write(16, &30_000u64.to_le_bytes());
+        (0..steps).for_each(|_| world.step());
+        world.host.reset(world.now_ns, 0, None).unwrap();
+        // The next guest has its memory before it has reset anything.
+        let before = world.machine.memory.clone();
+        world.machine.interrupts.clear();
+        world.run(50 * MS);
+        assert!(world.machine.memory == before, "DMA of an earlier life, {steps} steps on");
+        assert_eq!(world.machine.interrupts, []);
+        world.set_up();
+        world.copy(0x1000, 512);
+        assert_eq!(world.machine.memory[0x1200..0x1400], world.machine.memory[0x1000..0x1200]);
+    }
+}

@@ -78,9 +78,7 @@ impl Function for Broken {
     }
 
     fn poll(&mut self, bus: &mut dyn Bus) -> bool {
-        if self.how == Break::Panic && self.now() {
-            panic!("on purpose");
-        }
+        assert!(self.how != Break::Panic || !self.now(), "on purpose");
         let mut wrong = std::mem::replace(&mut self.count, 0);
         let mut kept = self.kept.take();
         let progress =

@@ -239,7 +239,7 @@ impl History {
             return Err(format!("{}: read begun at {begun} saw {value:x?}, known are {known:x?}", place()));
         }
         if begun > cache_lost {
-            let survived = entries.iter().any(|entry| seen(entry) && entry.ended <= cache_lost);
+            let survived = entries.iter().filter(|entry| seen(entry)).all(|entry| entry.ended <= cache_lost);
             let first_begun =
                 entries.iter().filter(|entry| seen(entry)).map(|entry| entry.begun).min().unwrap_or(0);
             for entry in entries

@@ -203,6 +203,7 @@ pub(crate) struct Machine {
     /// Commands under way, by queue and Command Identifier.
     pub(crate) commands: BTreeMap<(u16, u16), Command>,
     outbox: VecDeque<Access>,
+    first_access: u64,
     next_access: u64,
     issued: BTreeMap<u64, Issued>,
     answers: BTreeMap<u64, Vec<u8>>,
@@ -237,6 +238,7 @@ impl Machine {
             progress: Progress::default(),
             commands: BTreeMap::new(),
             outbox: VecDeque::new(),
+            first_access,
             next_access: first_access,
             issued: BTreeMap::new(),
             answers: BTreeMap::new(),
@@ -304,6 +306,10 @@ impl Machine {
     /// The access has ended; true if it was a reset.
     pub(crate) fn completed(&mut self, id: u64, data: &[u8]) -> bool {
         self.check_access_times();
+        if id < self.first_access {
+            // It was an earlier guest's.
+            return false;
+        }
         let Some(issued) = self.issued.remove(&id) else {
             self.broken(Rule::AccessTime, || {
                 format!("access {id} was answered without being asked, or twice")
