@@ -4,10 +4,12 @@ pub(crate) mod host;
 pub(crate) mod io_box;
 
 use std::collections::VecDeque;
+use std::fmt;
 
-use etherslot_session::{Config as SessionConfig, Mode};
+use etherslot_session::{Config as SessionConfig, Mode, Session};
 use etherslot_wire::NodeId;
 
+use crate::checkers::verdict::{Rule, Verdict};
 use crate::network::Address;
 use crate::plan::{Plan, SessionPlan};
 
@@ -51,13 +53,20 @@ impl Inbox {
 
 /// The set-up of a node's sessions.
 fn session_config(plan: &Plan, node: usize) -> SessionConfig {
-    let SessionPlan { classic, window_frames, backlog_frames, first_sequence, rto_min_ns, .. } =
-        plan.sessions[node];
+    let SessionPlan {
+        classic,
+        max_frame_bytes,
+        window_frames,
+        backlog_frames,
+        first_sequence,
+        rto_min_ns,
+        ..
+    } = plan.sessions[node];
     let mut id = [0; 16];
     id[15] = node as u8 + 1;
     SessionConfig {
         node: NodeId(id),
-        max_frame_bytes: plan.network.mtu,
+        max_frame_bytes,
         window_frames,
         backlog_frames,
         mode: if classic { Mode::Classic } else { Mode::Selective },
@@ -65,6 +74,33 @@ fn session_config(plan: &Plan, node: usize) -> SessionConfig {
         rto_min_ns,
         ..SessionConfig::default()
     }
+}
+
+/// Reports counters that have to be zero where nobody forges frames.
+fn check_zero(verdict: &Verdict, who: &dyn fmt::Display, counters: &[(&str, u64)]) {
+    if let Some((name, count)) = counters.iter().find(|(_, count)| *count != 0) {
+        verdict.broken(Rule::Counters, || format!("{who} counts {count} {name}"));
+    }
+}
+
+/// Checks what a session has counted, and that it is within its window.
+fn check_session(verdict: &Verdict, node: usize, peer: Address, session: &Session, window_frames: usize) {
+    let who = format_args!("node{node} with {peer}");
+    if session.unacked_frames() > window_frames {
+        verdict.broken(Rule::Memory, || {
+            format!("{who}: {} frames are not acknowledged", session.unacked_frames())
+        });
+    }
+    let counters = session.counters();
+    check_zero(
+        verdict,
+        &who,
+        &[
+            ("malformed frames", counters.dropped_malformed),
+            ("frames beyond the credit", counters.dropped_sequence),
+            ("records that were refused", counters.records_refused),
+        ],
+    );
 }
 
 /// What a node sends through: says how many frames were taken.

@@ -135,6 +135,10 @@ pub(crate) struct GuestPlan {
     pub(crate) looks: u32,
     /// Another program reads configuration space and registers meanwhile.
     pub(crate) prober: bool,
+    /// Another program writes to configuration space and registers at random.
+    pub(crate) vandal: bool,
+    /// Its device's media fail at times.
+    pub(crate) media_faults: bool,
     /// Trouble is a violation.
     pub(crate) transparent: bool,
 }
@@ -163,6 +167,8 @@ pub(crate) struct DevicePlan {
     pub(crate) tags: u16,
     /// Commands that its controller works on at once.
     pub(crate) commands: u16,
+    /// Some accesses to its media fail.
+    pub(crate) media_faults: bool,
     /// Bytes of its largest command, a power of two.
     pub(crate) max_transfer_bytes: usize,
     /// Its buffers for large and for small commands.
@@ -206,6 +212,8 @@ pub(crate) struct Planned {
 pub(crate) struct SessionPlan {
     /// Go-Back-N wanted.
     pub(crate) classic: bool,
+    /// The largest frame that its Port carries.
+    pub(crate) max_frame_bytes: u16,
     /// Window, frames.
     pub(crate) window_frames: u16,
     /// Frames that may wait for their first transmission.
@@ -277,23 +285,30 @@ impl Plan {
             mtu,
             faults,
         };
-        let sessions: Vec<_> = (0..boxes + hosts).map(|_| plan_session(random)).collect();
+        let sessions: Vec<_> = (0..boxes + hosts).map(|_| plan_session(random, mtu)).collect();
         let devices: Vec<_> = (0..device_count).map(|index| plan_device(random, index, boxes)).collect();
         let commands = random.magnitude(50, 300) as u32;
-        let guests: Vec<_> = devices
-            .iter()
-            .enumerate()
-            .map(|(index, device)| {
-                (index % hosts, plan_guest(random, device, commands / device_count as u32, transparent))
-            })
-            .collect();
+        let mut guests = Vec::new();
+        for (index, device) in devices.iter().enumerate() {
+            let mut guest = plan_guest(random, device, commands / device_count as u32, transparent);
+            guest.vandal = scenario == Scenario::Hostile && random.percent(50);
+            guests.push((index % hosts, guest));
+        }
         let total: u64 = guests.iter().map(|(_, guest)| u64::from(guest.commands)).sum();
         let count = if disasters { random.range(1, 4) } else { 0 };
         let disasters = (0..count)
-            .map(|_| Planned {
-                after_commands: random.range(1, total.max(1)),
-                delay_ns: random.magnitude(1_000, 2 * MILLISECOND_NS),
-                disaster: plan_disaster(random, scenario, boxes, hosts, device_count.div_ceil(hosts)),
+            .map(|_| {
+                // During the work, or while devices are found and set up.
+                let (after_commands, longest_ns) = match random.below(4) {
+                    0 => (0, 100 * MILLISECOND_NS),
+                    1 => (random.range(1, total.max(1)), 3_000 * MILLISECOND_NS),
+                    _ => (random.range(1, total.max(1)), 2 * MILLISECOND_NS),
+                };
+                Planned {
+                    after_commands,
+                    delay_ns: random.magnitude(1_000, longest_ns),
+                    disaster: plan_disaster(random, scenario, boxes, hosts, device_count.div_ceil(hosts)),
+                }
             })
             .collect();
         Self {
@@ -322,7 +337,7 @@ fn plan_faults(random: &mut Random, scenario: Scenario) -> Faults {
         (some(50_000), some(50_000), some(100_000), some(20_000));
     let burst = random.percent(35).then(|| Burst {
         begins_ppm: random.magnitude(100, 4_000) as u32,
-        ends_ppm: random.magnitude(100_000, 800_000) as u32,
+        lasts_ns: random.magnitude(10_000, 5 * MILLISECOND_NS),
         loss_ppm: random.magnitude(300_000, 1_000_000) as u32,
     });
     Faults {
@@ -339,8 +354,9 @@ fn plan_faults(random: &mut Random, scenario: Scenario) -> Faults {
     }
 }
 
-fn plan_session(random: &mut Random) -> SessionPlan {
+fn plan_session(random: &mut Random, mtu: u16) -> SessionPlan {
     SessionPlan {
+        max_frame_bytes: if random.percent(80) { mtu } else { random.range(576, u64::from(mtu)) as u16 },
         classic: random.percent(25),
         window_frames: random.magnitude(16, 512) as u16,
         backlog_frames: random.magnitude(4, 64) as u16,
@@ -376,6 +392,7 @@ fn plan_device(random: &mut Random, index: usize, boxes: usize) -> DevicePlan {
         latency_ns,
         medium_depth: random.magnitude(2, 256) as usize,
         tags: random.pick(&[4, 32, 256, 256]),
+        media_faults: random.percent(15),
         commands: random.magnitude(16, 256) as u16,
         max_transfer_bytes: random.pick(&[16_384, 65_536, 131_072, 262_144]),
         buffers: (random.magnitude(2, 16) as usize, random.magnitude(2, 64) as usize),
@@ -427,6 +444,8 @@ fn plan_guest(random: &mut Random, device: &DevicePlan, commands: u32, transpare
         bus_reset_percent: random.pick(&[0, 30]),
         looks: if random.percent(20) { 2 } else { 1 },
         prober: random.percent(25),
+        vandal: false,
+        media_faults: device.media_faults,
         transparent,
     }
 }

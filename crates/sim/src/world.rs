@@ -275,6 +275,11 @@ impl World {
                 self.verdict.event(0, || "nothing goes wrong from here on".to_owned());
                 self.calm = true;
                 self.network.heal();
+                for node in &mut self.nodes {
+                    if let Node::Box(node) = node {
+                        node.heal();
+                    }
+                }
             }
         }
     }

@@ -36,6 +36,8 @@ pub enum Rule {
     Memory,
     /// A node does not go round without getting anywhere.
     Spin,
+    /// No node finds what another one sent malformed or out of place.
+    Counters,
     /// A frame fits the link, is well formed, and its packet number was not used before.
     Frame,
     /// The controller does what the NVMe specification says.
@@ -61,6 +63,7 @@ impl fmt::Display for Rule {
             Self::Liveness => "once faults stop, everything ends",
             Self::Memory => "nothing grows without bound",
             Self::Spin => "no node goes round in vain",
+            Self::Counters => "no node finds fault with what another sends",
             Self::Frame => "frames fit, parse, and never repeat a packet number",
             Self::Nvme => "the controller keeps to the NVMe specification",
             Self::Panic => "nothing panics",

@@ -153,7 +153,9 @@ impl Driver {
 
     async fn recover(&mut self, trouble: Trouble) {
         self.note(|| format!("gives the controller up: {trouble:?}"));
-        if self.plan.transparent && trouble != Trouble::OnPurpose {
+        // Switching the cache off flushes it, which fails with the medium.
+        let of_medium = self.plan.media_faults && matches!(trouble, Trouble::Refused(admin::SET_FEATURES, _));
+        if self.plan.transparent && trouble != Trouble::OnPurpose && !of_medium {
             self.broken(Rule::Transparent, || format!("{trouble:?}"));
         }
         let lost = self.active.len() as u64;
@@ -485,11 +487,12 @@ impl Driver {
                 Err(trouble) => break Err(trouble),
             }
         };
-        let namespaces = self.namespaces.len();
+        // With a medium that fails nobody knows whether the shutdown's own flush did.
+        let (namespaces, media_faults) = (self.namespaces.len(), self.plan.media_faults);
         self.cpu.machine(|machine| {
             let mut history = machine.history.borrow_mut();
             history.end_read(begun);
-            if outcome.is_ok() {
+            if outcome.is_ok() && !media_faults {
                 (0..namespaces).for_each(|namespace| history.flushed(namespace, begun));
             }
         });

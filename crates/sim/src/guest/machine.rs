@@ -11,6 +11,7 @@ use crate::checkers::history::{Ended, History, Write};
 use crate::checkers::verdict::{Rule, Verdict};
 use crate::guest::memory::{Grant, Memory, POISON, Piece};
 use crate::guest::nvme::{Completion, status};
+use crate::plan::GuestPlan;
 
 /// A host node answers an access within this, whatever happens on the network.
 const ACCESS_BOUND_NS: u64 = 1_100_000_000;
@@ -198,6 +199,8 @@ pub(crate) struct Machine {
     pub(crate) paused_ns: u64,
     /// Whether errors of the device are a violation of [`Rule::Transparent`].
     transparent: bool,
+    /// Errors of the medium are to be expected.
+    media_faults: bool,
     /// How far its driver has got.
     pub(crate) progress: Progress,
     /// Commands under way, by queue and Command Identifier.
@@ -219,7 +222,7 @@ impl Machine {
         verdict: Rc<Verdict>,
         history: Rc<RefCell<History>>,
         memory: Memory,
-        transparent: bool,
+        plan: &GuestPlan,
         first_access: u64,
     ) -> Self {
         Self {
@@ -234,7 +237,8 @@ impl Machine {
             alarm_ns: 0,
             changed: true,
             paused_ns: 0,
-            transparent,
+            transparent: plan.transparent,
+            media_faults: plan.media_faults,
             progress: Progress::default(),
             commands: BTreeMap::new(),
             outbox: VecDeque::new(),
@@ -553,12 +557,13 @@ impl Machine {
         let how = completion.status;
         let good = how == status::SUCCESS;
         let aborted = command.aborting && matches!(how, status::ABORT_REQUESTED | status::SQ_DELETED);
+        let failed = self.media_faults && matches!(how, status::WRITE_FAULT | status::UNRECOVERED_READ);
         let expected = match command.purpose {
             Purpose::Compare { status } => how == status,
             Purpose::Admin | Purpose::Event => true,
             _ => good,
         };
-        if !expected && self.transparent && !aborted {
+        if !expected && self.transparent && !aborted && !failed {
             self.broken(Rule::Transparent, || format!("{:?} ended with {completion:?}", command.purpose));
         }
         let history = Rc::clone(&self.history);

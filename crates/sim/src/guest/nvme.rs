@@ -109,6 +109,10 @@ pub(crate) mod status {
     pub(crate) const ABORT_REQUESTED: u16 = 0x007;
     /// Command Aborted due to SQ Deletion.
     pub(crate) const SQ_DELETED: u16 = 0x008;
+    /// Write Fault.
+    pub(crate) const WRITE_FAULT: u16 = 0x280;
+    /// Unrecovered Read Error.
+    pub(crate) const UNRECOVERED_READ: u16 = 0x281;
     /// Compare Failure.
     pub(crate) const COMPARE_FAILURE: u16 = 0x285;
 }

@@ -1,4 +1,6 @@
-//! Somebody in the guest who looks at the device while its driver works, like `lspci -xxxx`.
+//! Others in the guest: one who looks at the device while its driver works, like `lspci -xxxx`, and one who writes to it.
+
+use etherslot_node::Interrupts;
 
 use crate::guest::cpu::Cpu;
 use crate::random::Random;
@@ -17,6 +19,45 @@ pub(crate) async fn probe(cpu: Cpu, mut random: Random) {
                 cpu.config_read(offset, bytes as usize).await;
             } else {
                 cpu.read32(random.below(REGISTERS_BYTES / 4) * 4).await;
+            }
+        }
+    }
+}
+
+/// Writes configuration space and registers at random, for ever.
+pub(crate) async fn vandalise(cpu: Cpu, mut random: Random) {
+    loop {
+        cpu.sleep(random.magnitude(100_000, 50_000_000)).await;
+        let bar_bytes = cpu.machine(|machine| machine.device.map_or(0, |device| device.bar_bytes[0]));
+        for _ in 0..random.magnitude(1, 64) {
+            let value = match random.below(4) {
+                0 => 0,
+                1 => u32::MAX,
+                2 => random.below(256) as u32,
+                _ => random.bits() as u32,
+            };
+            match random.below(100) {
+                0..=39 => {
+                    let bytes = random.pick(&[1, 2, 4]);
+                    let span = if random.percent(80) { 256 } else { CONFIG_BYTES };
+                    let offset = random.below(span / 4) * 4 + random.below(4) / bytes * bytes;
+                    cpu.config_write(offset, bytes as usize, value).await;
+                }
+                // Registers and doorbells, then anything in the BAR: the MSI-X table, what is reserved.
+                40..=79 if bar_bytes >= 0x2000 => {
+                    let (first, span) = random.pick(&[(0, 0x50), (0x1000, 0x80)]);
+                    let offset = first + random.below(span / 4) * 4;
+                    cpu.write32(offset, value).await;
+                }
+                80..=94 if bar_bytes >= 8 => {
+                    cpu.write64(random.below(bar_bytes / 8) * 8, u64::from(value)).await;
+                }
+                95 => cpu.reset().await,
+                96 | 97 => {
+                    let choices = [Interrupts::Legacy, Interrupts::Msi(4), Interrupts::MsiX];
+                    cpu.set_interrupts(random.pick(&choices)).await;
+                }
+                _ => cpu.sleep(random.magnitude(1_000, 1_000_000)).await,
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use crate::random::Random;
 
-/// Losses that come in bursts: the two states of Gilbert and Elliott.
-#[expect(clippy::struct_field_names, reason = "a name ends with its unit")]
+/// Losses that come in bursts: the two states of Gilbert and Elliott. The bad one ends by time: if it ended by the number
+/// of frames, it would last the longer the less is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst {
     /// From good to bad, per frame, in a million.
     pub(crate) begins_ppm: u32,
-    /// From bad to good, per frame, in a million.
-    pub(crate) ends_ppm: u32,
+    /// How long the bad state lasts at most, ns.
+    pub(crate) lasts_ns: u64,
     /// Lost in the bad state, in a million.
     pub(crate) loss_ppm: u32,
 }
@@ -50,7 +50,7 @@ enum Fate {
 pub(crate) struct Lane {
     faults: Faults,
     random: Random,
-    bad: bool,
+    bad_until_ns: u64,
     /// In-order frames arrive no earlier than this.
     last_ns: u64,
     slow_by_ns: u64,
@@ -60,13 +60,13 @@ pub(crate) struct Lane {
 impl Lane {
     /// A lane with these faults.
     pub(crate) fn new(faults: Faults, random: Random) -> Self {
-        Self { faults, random, bad: false, last_ns: 0, slow_by_ns: 0, slow_until_ns: 0 }
+        Self { faults, random, bad_until_ns: 0, last_ns: 0, slow_by_ns: 0, slow_until_ns: 0 }
     }
 
     /// No faults any more.
     pub(crate) fn heal(&mut self) {
         self.faults = Faults::default();
-        self.bad = false;
+        self.bad_until_ns = 0;
         self.slow_until_ns = 0;
     }
 
@@ -76,15 +76,13 @@ impl Lane {
         self.slow_until_ns = until_ns;
     }
 
-    fn fate(&mut self) -> Fate {
+    fn fate(&mut self, at_ns: u64) -> Fate {
         let Faults { loss_ppm, burst, .. } = self.faults;
         if let Some(burst) = burst {
-            self.bad = if self.bad {
-                !self.random.chance(burst.ends_ppm)
-            } else {
-                self.random.chance(burst.begins_ppm)
-            };
-            if self.bad && self.random.chance(burst.loss_ppm) {
+            if self.random.chance(burst.begins_ppm) {
+                self.bad_until_ns = at_ns + self.random.magnitude(1_000, burst.lasts_ns);
+            }
+            if at_ns < self.bad_until_ns && self.random.chance(burst.loss_ppm) {
                 return Fate::Lost;
             }
         }
@@ -100,7 +98,7 @@ impl Lane {
         frame: &[u8],
         arrive: &mut dyn FnMut(u64, Vec<u8>),
     ) -> u64 {
-        if self.fate() == Fate::Lost {
+        if self.fate(at_ns) == Fate::Lost {
             return 1;
         }
         let mut at_ns = at_ns + self.random.below(jitter_ns + 1);
@@ -184,7 +182,7 @@ mod tests {
         let (lost, arrived) = arrivals(Faults { loss_ppm: 250_000, ..Faults::default() }, 4000);
         assert_eq!(lost as usize + arrived.len(), 4000);
         assert!((800..1200).contains(&lost), "{lost}");
-        let burst = Burst { begins_ppm: 20_000, ends_ppm: 100_000, loss_ppm: 1_000_000 };
+        let burst = Burst { begins_ppm: 20_000, lasts_ns: 16_000, loss_ppm: 1_000_000 };
         let (lost, _) = arrivals(Faults { burst: Some(burst), ..Faults::default() }, 4000);
         assert!((350..1000).contains(&lost), "{lost}");
     }

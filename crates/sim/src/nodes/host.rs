@@ -17,7 +17,7 @@ use crate::guest::memory::Memory;
 use crate::guest::prober;
 use crate::network::Address;
 use crate::nodes::io_box::device_name;
-use crate::nodes::{Inbox, Ran, Send, rounds, session_config};
+use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, session_config};
 use crate::plan::{GuestPlan, InterruptPlan, Plan};
 use crate::random::Random;
 
@@ -121,7 +121,7 @@ impl Slot {
             Rc::clone(verdict),
             Rc::clone(&self.history),
             memory,
-            self.plan.transparent,
+            &self.plan,
             self.next_access,
         );
         machine.device = self.attached;
@@ -134,7 +134,10 @@ impl Slot {
         let driver = Driver::new(cpu.clone(), plan, random.fork("driver", 0));
         let mut programs = vec![Program::new(driver.drive())];
         if self.plan.prober {
-            programs.push(Program::new(prober::probe(cpu, random.fork("prober", 0))));
+            programs.push(Program::new(prober::probe(cpu.clone(), random.fork("prober", 0))));
+        }
+        if self.plan.vandal {
+            programs.push(Program::new(prober::vandalise(cpu, random.fork("vandal", 0))));
         }
         self.running = Some(Running { machine, programs });
     }
@@ -356,10 +359,33 @@ impl Host {
             running.machine.borrow().check_access_times();
         }
         for (peer, session) in node.sessions() {
-            if session.unacked_frames() > self.window_frames {
-                let frames = session.unacked_frames();
-                self.verdict
-                    .broken(Rule::Memory, || format!("{frames} frames to {peer} are not acknowledged"));
+            check_session(&self.verdict, self.index, *peer, session, self.window_frames);
+        }
+        for (slot, counters) in self.slots.iter().zip(node.slot_counters()) {
+            check_zero(
+                &self.verdict,
+                &slot.name,
+                &[
+                    ("malformed TLPs", counters.malformed),
+                    ("TLPs of others", counters.foreign),
+                    ("poisoned writes", counters.poisoned),
+                    ("Requests of other kinds", counters.unsupported),
+                ],
+            );
+            if slot.plan.transparent {
+                // A Hot Reset makes Completions that are on their way unexpected.
+                let unexpected =
+                    if slot.plan.bus_reset_percent == 0 { counters.unexpected_completions } else { 0 };
+                check_zero(
+                    &self.verdict,
+                    &slot.name,
+                    &[
+                        ("DMA faults", counters.dma_faults),
+                        ("unexpected Completions", unexpected),
+                        ("timeouts of accesses", counters.access_timeouts),
+                        ("error Messages", counters.error_messages),
+                    ],
+                );
             }
         }
         ran

@@ -7,16 +7,16 @@ use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::Function;
-use etherslot_storage::Medium;
-use etherslot_storage::memory::{Disk, Latency, MemoryMedium, Options};
+use etherslot_storage::memory::{Disk, FaultOn, Latency, MemoryMedium, Options};
+use etherslot_storage::{Medium, MediumError};
 use etherslot_wire::control::Name;
 
 use crate::checkers::Checks;
 use crate::checkers::history::History;
 use crate::checkers::order::Order;
-use crate::checkers::verdict::{Rule, Verdict};
+use crate::checkers::verdict::Verdict;
 use crate::network::Address;
-use crate::nodes::{Inbox, Ran, Send, rounds, session_config};
+use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, session_config};
 use crate::plan::{DevicePlan, InterruptPlan, Plan};
 use crate::random::Random;
 use crate::tap::Tapped;
@@ -57,6 +57,7 @@ pub(crate) struct IoBox {
     hooks: Hooks,
     verdict: Rc<Verdict>,
     random: Random,
+    healed: bool,
     window_frames: usize,
 }
 
@@ -112,6 +113,7 @@ impl IoBox {
             hooks,
             verdict,
             random,
+            healed: false,
             window_frames,
         }
     }
@@ -142,10 +144,32 @@ impl IoBox {
             (device.name, Box::new(Endpoint::new(Box::new(tapped), config)))
         });
         let functions = functions.collect();
+        self.spoil();
         let config = session_config(plan, self.index);
         let seed = self.random.bits();
         self.node = Some(BoxNode::new(&config, BoxLimits::default(), seed, functions));
         self.inbox.clear();
+    }
+
+    /// Makes some accesses to the media fail, as the plan says.
+    fn spoil(&mut self) {
+        for device in self.devices.iter().filter(|device| device.plan.media_faults && !self.healed) {
+            for (disk, namespace) in device.disks.iter().zip(&device.plan.namespaces) {
+                let block_bytes = u64::from(namespace.block_bytes);
+                for on in [FaultOn::Read, FaultOn::Write, FaultOn::Flush] {
+                    let first = self.random.below(namespace.blocks);
+                    let blocks = self.random.magnitude(1, namespace.blocks - first);
+                    let range = first * block_bytes..(first + blocks) * block_bytes;
+                    disk.fail(on, range, MediumError::Failed, self.random.magnitude(1, 20) as u32);
+                }
+            }
+        }
+    }
+
+    /// The media do not fail any more.
+    pub(crate) fn heal(&mut self) {
+        self.healed = true;
+        self.devices.iter().flat_map(|device| &device.disks).for_each(Disk::heal);
     }
 
     /// Whether it runs.
@@ -185,12 +209,22 @@ impl IoBox {
             progress |= node.transmit(now_ns, send);
             (frames, progress)
         });
-        for (host, session, _) in node.hosts() {
-            if session.unacked_frames() > self.window_frames {
-                let frames = session.unacked_frames();
-                self.verdict
-                    .broken(Rule::Memory, || format!("{frames} frames to {host} are not acknowledged"));
-            }
+        for (host, session, hierarchy) in node.hosts() {
+            check_session(&self.verdict, self.index, *host, session, self.window_frames);
+            let counters = hierarchy.counters();
+            let who = format!("the switch for {host}");
+            check_zero(
+                &self.verdict,
+                &who,
+                &[
+                    ("stray TLPs", counters.stray),
+                    ("malformed TLPs", counters.malformed),
+                    ("spoofed TLPs", counters.spoofed),
+                    ("trespassing TLPs", counters.trespassing),
+                    ("overflows", counters.overflows),
+                    ("TLPs between guests", counters.peer),
+                ],
+            );
         }
         ran
     }
