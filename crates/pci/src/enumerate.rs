@@ -10,6 +10,8 @@ const MAX_CAPABILITIES: usize = 48;
 const MAX_EXTENDED_CAPABILITIES: usize = 960;
 const FIRST_CAPABILITY: u8 = 0x40;
 const FIRST_EXTENDED_CAPABILITY: u16 = 0x100;
+/// Bytes of the Advanced Error Reporting capability of an Endpoint (7.8.4): one that would end outside of the space is none.
+const AER_BYTES: usize = 0x2C;
 /// The low windows of a bridge end here.
 const FOUR_GIB: u64 = 1 << 32;
 /// What a bridge's window is rounded to.
@@ -114,7 +116,7 @@ impl Layout {
         }
         for (at, kind) in extended_capabilities(image) {
             match kind {
-                id::AER => layout.aer = layout.aer.or(Some(at)),
+                id::AER if at as usize + AER_BYTES <= BYTES => layout.aer = layout.aer.or(Some(at)),
                 id::SERIAL_NUMBER => layout.serial_number = layout.serial_number.or(Some(at)),
                 _ => {}
             }

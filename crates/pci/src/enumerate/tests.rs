@@ -96,6 +96,18 @@ fn a_looping_list_ends() {
 }
 
 #[test]
+fn error_reporting_that_ends_outside_of_the_space_is_not_there() {
+    let (mut image, sizes) = sized();
+    for (at, is_there) in [(0x104_u16, true), (0xFD4, true), (0xFD8, false), (0xFFC, false)] {
+        image[0x100..].fill(0);
+        image[0x100..0x104].copy_from_slice(&(u32::from(at) << 20 | 0x1_0002).to_le_bytes());
+        let place = at as usize;
+        image[place..place + 4].copy_from_slice(&0x1_0001_u32.to_le_bytes());
+        assert_eq!(Layout::parse(&image, &sizes).aer, is_there.then_some(at), "{at:#x}");
+    }
+}
+
+#[test]
 fn windows_are_rounded_out_and_divided_at_4_gib() {
     let (image, sizes) = sized();
     let layout = Layout::parse(&image, &sizes);
