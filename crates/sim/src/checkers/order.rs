@@ -40,8 +40,10 @@ pub(crate) struct Order {
     /// Where the last life of the Function begins.
     life_begins: u64,
     registers: VecDeque<Register>,
-    /// The device is being reset by its host: what it still sends may be dropped.
-    resetting: bool,
+    /// The device is being reset by its host, since this many resets: what it still sends may be dropped.
+    resetting: Option<u64>,
+    /// How often the device was reset.
+    resets: u64,
     last_answer: (u64, usize),
     /// Bytes asked for by token.
     asked: BTreeMap<u64, u64>,
@@ -58,7 +60,8 @@ impl Order {
             messages: BTreeMap::new(),
             life_begins: 0,
             registers: VecDeque::new(),
-            resetting: false,
+            resetting: None,
+            resets: 0,
             last_answer: (0, 0),
             asked: BTreeMap::new(),
         }
@@ -124,6 +127,7 @@ impl Order {
     /// The device was reset: it is given nothing more for what it asked. What it sent before may still arrive.
     pub(crate) fn device_reset(&mut self) {
         self.asked.clear();
+        self.resets += 1;
         self.life_begins = self.position();
     }
 
@@ -151,13 +155,25 @@ impl Order {
 
     /// The host resets the device: until that is done, what the device sent may arrive or be dropped.
     pub(crate) fn resetting(&mut self) {
-        self.resetting = true;
+        self.resetting = Some(self.resets);
     }
 
-    /// The device is the guest's again, reset or over another session: nothing from before its last reset may arrive.
+    /// The guest was told that the reset is done. If the device was not reachable, that is not so yet.
+    pub(crate) fn reset_done(&mut self) {
+        if self.resetting.is_some_and(|before| self.resets > before) {
+            self.begin_life();
+        }
+    }
+
+    /// The device is the guest's again, over another session.
     pub(crate) fn attached(&mut self) {
-        self.resetting = false;
         self.registers.clear();
+        self.begin_life();
+    }
+
+    /// Nothing from before the device's last reset may arrive any more.
+    fn begin_life(&mut self) {
+        self.resetting = None;
         while self.taken < self.life_begins && self.sent.pop_front().is_some() {
             self.taken += 1;
         }
@@ -182,7 +198,7 @@ impl Order {
 
     /// A Memory Write reached the guest.
     pub(crate) fn applied(&mut self, address: u64, data: &[u8]) {
-        if self.resetting {
+        if self.resetting.is_some() {
             return;
         }
         let mut done = 0;
@@ -236,7 +252,7 @@ impl Order {
 
     /// An interrupt message reached the guest.
     pub(crate) fn interrupted(&mut self, vector: u16) {
-        if self.resetting {
+        if self.resetting.is_some() {
             return;
         }
         let Some(position) = self.messages.get_mut(&vector).and_then(VecDeque::pop_front) else {
@@ -257,7 +273,7 @@ impl Order {
 
     /// A Memory Read of the device is being answered from guest memory.
     pub(crate) fn answered(&mut self, address: u64, bytes: usize) {
-        if self.resetting {
+        if self.resetting.is_some() {
             return;
         }
         let due = self.sent.iter_mut().find(|sent| match sent {

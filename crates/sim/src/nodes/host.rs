@@ -88,7 +88,7 @@ impl Guest for Guests<'_> {
             let mut machine = running.machine.borrow_mut();
             let was_reset = machine.completed(access, data);
             if was_reset {
-                slot.order.borrow_mut().attached();
+                slot.order.borrow_mut().reset_done();
             }
         }
     }
@@ -235,7 +235,7 @@ impl Slot {
                     machine.handed();
                     let was_reset = machine.completed(id, &[0xFF; 8][..bytes]);
                     if was_reset {
-                        self.order.borrow_mut().attached();
+                        self.order.borrow_mut().reset_done();
                     }
                 }
                 Err(Refused::Busy) => return progress,
