@@ -2,7 +2,7 @@
 
 mod support;
 
-use etherslot_node::{Interrupt, Interrupts, Refused};
+use etherslot_node::{Accepted, Interrupt, Interrupts, Refused};
 use support::{BAR_ADDRESS, BAR0, COMMAND, MS, World, new_host};
 
 #[test]
@@ -247,4 +247,35 @@ fn nothing_that_was_under_way_reaches_the_guest_after_a_reset_for_the_next_one()
         world.copy(0x1000, 512);
         assert_eq!(world.machine.memory[0x1200..0x1400], world.machine.memory[0x1000..0x1200]);
     }
+}
+
+#[test]
+fn however_often_the_guest_changes_its_interrupts_what_waits_stays_bounded() {
+    let received = |world: &World| {
+        let (_, _, hierarchy) = world.box_node.as_ref().unwrap().hosts().next().unwrap();
+        hierarchy.counters().received
+    };
+    let mut world = World::new();
+    world.set_up();
+    let before = received(&world);
+    for interrupts in [Interrupts::Legacy, Interrupts::Msi(4), Interrupts::MsiX].repeat(1000) {
+        world.host.set_interrupts(0, interrupts);
+    }
+    world.run(50 * MS);
+    assert!(received(&world) - before < 32, "{}", received(&world) - before);
+    world.copy(0x1000, 64);
+    assert_eq!(world.machine.interrupts, [Interrupt::Message(1)], "the last change holds");
+}
+
+#[test]
+fn posted_accesses_under_one_number_do_not_take_each_others_answers() {
+    let mut world = World::new();
+    world.set_up();
+    for line in 0..8 {
+        let outcome = world.host.config_write(world.now_ns, 0, 0, 0x3C, &[line]);
+        assert_eq!(outcome, Ok(Accepted::Later));
+    }
+    world.run(5 * MS);
+    assert_eq!(world.machine.forget_answers(), 8);
+    assert_eq!(world.config_read(0x3C, 1), [7]);
 }

@@ -3,9 +3,8 @@
 use etherslot_session::Session;
 use etherslot_wire::tlp::{Header, MemRequest, Op};
 
-use super::setup::control_write;
 use super::{
-    ACCESS_BYTES, ACCESS_TIMEOUT_NS, Access, AccessKind, BLOCKED_NS, MAX_PAYLOAD_BYTES, Outgoing, Purpose,
+    ACCESS_BYTES, ACCESS_TIMEOUT_NS, AccessKind, BLOCKED_NS, MAX_PAYLOAD_BYTES, OUTGOING, Outgoing, Purpose,
     ROOT, Slot, State,
 };
 use crate::guest_config::{BYTES, WRITES};
@@ -47,7 +46,7 @@ impl Slot {
         if bytes == 0 || offset as usize >= BYTES || offset as usize + bytes > BYTES {
             return Err(Refused::Range);
         }
-        self.begin(now_ns, id, AccessKind::ConfigRead { offset: offset as u16 }, bytes)
+        self.begin(now_ns, id, AccessKind::ConfigRead { offset: offset as u16 }, bytes).map(accepted)
     }
 
     pub(crate) fn config_write(
@@ -64,6 +63,9 @@ impl Slot {
         {
             return Err(Refused::Range);
         }
+        if self.outgoing.len() >= OUTGOING {
+            return Err(Refused::Busy);
+        }
         let mut writes = [None; WRITES];
         let mut count = 0;
         let Some(config) = &mut self.config else { return Ok(Accepted::AllOnes) };
@@ -71,23 +73,20 @@ impl Slot {
             writes[count] = Some(write);
             count += 1;
         });
-        let outcome = self.begin(now_ns, id, AccessKind::ConfigWrite, count)?;
-        if outcome == Accepted::AllOnes {
-            return Ok(outcome);
-        }
-        let index = self.last_begun(id);
+        let Some(index) = self.begin(now_ns, id, AccessKind::ConfigWrite, count)? else {
+            return Ok(Accepted::AllOnes);
+        };
         let purpose = Purpose::Access { index: index as u8, generation: self.accesses[index].generation };
         for write in writes.into_iter().flatten() {
             self.outgoing.push_back(Outgoing::CfgWrite { target: self.function, write, purpose });
         }
         if effects.function_reset {
-            self.interrupts_pending = self.interrupts != Interrupts::Legacy;
+            self.interrupts_told = Interrupts::Legacy;
         }
         if effects.routes {
             self.queue_routes();
-            self.queue_interrupts();
         }
-        Ok(outcome)
+        Ok(Accepted::Later)
     }
 
     pub(crate) fn bar_read(
@@ -102,7 +101,7 @@ impl Slot {
             return Err(Refused::Range);
         }
         match self.bar_address(bar, offset, bytes)? {
-            Some(address) => self.begin(now_ns, id, AccessKind::BarRead { address }, bytes),
+            Some(address) => self.begin(now_ns, id, AccessKind::BarRead { address }, bytes).map(accepted),
             None => Ok(Accepted::AllOnes),
         }
     }
@@ -143,15 +142,17 @@ impl Slot {
             config.reset();
         }
         self.interrupts = Interrupts::Legacy;
-        self.interrupts_pending = false;
         if !matches!(self.state, State::Ready) {
             return Ok(Accepted::AllOnes);
         }
         let outcome = match id {
-            Some(id) => self.begin(now_ns, id, AccessKind::Reset, 1)?,
+            Some(id) => accepted(self.begin(now_ns, id, AccessKind::Reset, 1)?),
             None => Accepted::AllOnes,
         };
-        self.outgoing.push_back(Outgoing::HotReset);
+        self.interrupts_told = Interrupts::Legacy;
+        if !matches!(self.outgoing.back(), Some(Outgoing::HotReset)) {
+            self.outgoing.push_back(Outgoing::HotReset);
+        }
         self.silenced = true;
         self.reads.clear();
         Ok(outcome)
@@ -159,33 +160,10 @@ impl Slot {
 
     /// The guest set up its interrupts in another way.
     pub(crate) fn set_interrupts(&mut self, interrupts: Interrupts) {
-        if self.interrupts == interrupts {
-            return;
+        self.interrupts = interrupts;
+        if matches!(self.state, State::Ready) {
+            self.queue_interrupts();
         }
-        let before = std::mem::replace(&mut self.interrupts, interrupts);
-        self.interrupts_pending = interrupts != Interrupts::Legacy;
-        if !matches!(self.state, State::Ready) {
-            return;
-        }
-        let switched = std::mem::discriminant(&before) != std::mem::discriminant(&interrupts);
-        if let Some(config) = &self.config
-            && switched
-        {
-            let capability = match before {
-                Interrupts::Legacy => None,
-                Interrupts::Msi(_) => config.layout().msi.map(|msi| msi.capability),
-                Interrupts::MsiX => config.layout().msix.map(|msix| msix.capability),
-            };
-            if let Some(capability) = capability {
-                let write = control_write(capability, 0);
-                self.outgoing.push_back(Outgoing::CfgWrite {
-                    target: self.function,
-                    write,
-                    purpose: Purpose::Own,
-                });
-            }
-        }
-        self.queue_interrupts();
     }
 
     fn bar_address(&self, bar: usize, offset: u64, bytes: usize) -> Result<Option<u64>, Refused> {
@@ -198,16 +176,20 @@ impl Slot {
         Ok((base != 0 && config.memory_enabled()).then_some(base + offset))
     }
 
-    fn begin(&mut self, now_ns: u64, id: u64, kind: AccessKind, bytes: usize) -> Result<Accepted, Refused> {
+    /// Starts an access; `None` if it is done already.
+    fn begin(
+        &mut self,
+        now_ns: u64,
+        id: u64,
+        kind: AccessKind,
+        bytes: usize,
+    ) -> Result<Option<usize>, Refused> {
         self.counters.accesses += 1;
-        if !matches!(self.state, State::Ready) {
-            return Ok(Accepted::AllOnes);
+        if !matches!(self.state, State::Ready) || bytes == 0 {
+            return Ok(None);
         }
-        if bytes == 0 {
-            return Ok(Accepted::AllOnes);
-        }
-        let index =
-            self.accesses.iter().position(|access| access.kind == AccessKind::Free).ok_or(Refused::Busy)?;
+        let free = self.accesses.iter().position(|access| access.kind == AccessKind::Free);
+        let index = free.filter(|_| self.outgoing.len() < OUTGOING).ok_or(Refused::Busy)?;
         let access = &mut self.accesses[index];
         access.id = id;
         access.kind = kind;
@@ -221,12 +203,7 @@ impl Slot {
         if matches!(kind, AccessKind::ConfigRead { .. } | AccessKind::BarRead { .. }) {
             self.outgoing.push_back(Outgoing::Read { index: index as u8, generation });
         }
-        Ok(Accepted::Later)
-    }
-
-    pub(super) fn last_begun(&self, id: u64) -> usize {
-        let is_it = |access: &Access| access.kind != AccessKind::Free && access.id == id;
-        self.accesses.iter().position(is_it).unwrap_or(0)
+        Ok(Some(index))
     }
 
     /// Ends access `index`, if there is one, with what it has.
@@ -248,4 +225,9 @@ impl Slot {
         };
         guest.completed(self.index, access.id, data);
     }
+}
+
+/// What becomes of an access that was begun, or was done at once.
+fn accepted(begun: Option<usize>) -> Accepted {
+    if begun.is_some() { Accepted::Later } else { Accepted::AllOnes }
 }

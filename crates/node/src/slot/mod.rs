@@ -28,6 +28,9 @@ const ROOT: FunctionId = FunctionId::new(0, 0, 0);
 pub(crate) const MAX_PAYLOAD_BYTES: u16 = 4096;
 /// Guest accesses under way at once.
 const ACCESSES: usize = 8;
+/// Requests that may wait to be sent before further accesses are refused: more than one access or one set-up of all
+/// interrupts (of up to 2048 vectors) brings.
+const OUTGOING: usize = 4096;
 /// The longest guest access, bytes.
 const ACCESS_BYTES: usize = 4096;
 /// A guest's access ends after this, with all ones if need be: QEMU gives up after 5 s.
@@ -160,9 +163,10 @@ pub(crate) struct Slot {
     function: FunctionId,
     requester: Requester<Purpose>,
     config: Option<GuestConfig>,
+    /// What the guest has set up.
     interrupts: Interrupts,
-    /// The Function's interrupt capability does not hold what `interrupts` asks for yet.
-    interrupts_pending: bool,
+    /// What the Function's interrupt capabilities hold, or will with what is in `outgoing`.
+    interrupts_told: Interrupts,
     intx: bool,
     /// A Hot Reset is on its way; nothing follows it before its answer, since the box takes up messages later than TLPs.
     resetting: bool,
@@ -207,7 +211,7 @@ impl Slot {
             requester: Requester::new(requester),
             config: None,
             interrupts: Interrupts::Legacy,
-            interrupts_pending: false,
+            interrupts_told: Interrupts::Legacy,
             intx: false,
             resetting: false,
             silenced: false,

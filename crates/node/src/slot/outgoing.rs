@@ -104,12 +104,10 @@ impl Slot {
                         purpose: Purpose::Own,
                     });
                 });
-                let enabled = config.memory_enabled();
-                self.interrupts_pending = self.interrupts != Interrupts::Legacy;
-                if enabled {
+                if config.memory_enabled() {
                     self.queue_routes();
-                    self.queue_interrupts();
                 }
+                self.interrupts_told = Interrupts::Legacy;
             }
             Some(_) => {
                 // The guest knows another device here and can't be told; it goes on reading all ones.
@@ -169,9 +167,13 @@ impl Slot {
 
     fn send_outgoing(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
         let mut progress = false;
-        while !self.resetting
-            && let Some(outgoing) = self.outgoing.front().copied()
-        {
+        while !self.resetting {
+            let Some(outgoing) = self.outgoing.front().copied() else {
+                if self.queue_interrupts() {
+                    continue;
+                }
+                break;
+            };
             let sent = match outgoing {
                 Outgoing::CfgWrite { target, write, purpose } => {
                     let RegisterWrite { register, enables, data } = write;
