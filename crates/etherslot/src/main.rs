@@ -4,7 +4,7 @@ mod config;
 
 use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,6 +28,9 @@ enum Command {
     Box(Daemon),
     /// Offers remote devices to virtual machines of this host, as vfio-user sockets.
     Host(Daemon),
+    /// Started by `host`, to end its guests' connections in order should it be killed.
+    #[command(hide = true)]
+    Keeper,
 }
 
 #[derive(Args)]
@@ -71,9 +74,13 @@ fn run(cli: Cli) -> Result<()> {
             let (check, path, overrides) = daemon.split();
             let options = config::read::<config::HostFile>(&path)?.options(&overrides)?;
             if !check {
-                etherslot_runtime::host_daemon::run(options)?;
+                // This very program, whatever has become of its file.
+                let mut keeper = process::Command::new("/proc/self/exe");
+                keeper.arg("keeper");
+                etherslot_runtime::host_daemon::run(options, keeper)?;
             }
         }
+        Command::Keeper => etherslot_runtime::keeper::run()?,
     }
     Ok(())
 }

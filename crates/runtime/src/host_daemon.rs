@@ -1,17 +1,20 @@
 //! `etherslot host`: remote devices as vfio-user sockets.
 
+use std::process::Command;
+use std::sync::Arc;
+
 use etherslot_netio::Address;
 use etherslot_node::{
     Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig,
 };
 use etherslot_vfio_user::message::{irq, region};
-use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, MessageId, RegionInfo, Server};
+use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, Keeper, MessageId, RegionInfo, Server};
 use etherslot_wire::control::Name;
 
 use crate::options::{HostOptions, Interrupts, SlotOptions};
 use crate::sleeper::Sleeper;
 use crate::station::Station;
-use crate::{StartError, identity, report};
+use crate::{StartError, identity, keeper, report};
 
 const CONFIG_BYTES: u64 = 4096;
 
@@ -21,6 +24,7 @@ struct Door {
     server: Option<Server>,
     failed: Option<StartError>,
     waiting: Waiting,
+    keeper: Option<Arc<Keeper>>,
 }
 
 /// The guest's messages that wait for the device, by the numbers under which the node knows them.
@@ -44,8 +48,8 @@ impl Waiting {
 }
 
 impl Door {
-    fn new(options: SlotOptions) -> Self {
-        Self { options, server: None, failed: None, waiting: Waiting::default() }
+    fn new(options: SlotOptions, keeper: Option<Arc<Keeper>>) -> Self {
+        Self { options, server: None, failed: None, waiting: Waiting::default(), keeper }
     }
 
     /// Opens the socket for a device that was attached for the first time.
@@ -60,7 +64,10 @@ impl Door {
         info.irqs[irq::MSI as usize] = u32::from(device.msi_vectors);
         info.irqs[irq::MSIX as usize] = u32::from(msix);
         match Server::bind(&self.options.socket, info) {
-            Ok(server) => {
+            Ok(mut server) => {
+                if let Some(keeper) = &self.keeper {
+                    server.set_keeper(Arc::clone(keeper));
+                }
                 tracing::info!(device = self.options.device, socket = %self.options.socket.display(), "socket open");
                 self.server = Some(server);
             }
@@ -227,8 +234,8 @@ fn poll_door(door: &mut Door, node: &mut HostNode<Address>, slot: usize, now_ns:
     progress
 }
 
-/// Runs a host node until SIGTERM or SIGINT.
-pub fn run(options: HostOptions) -> Result<(), StartError> {
+/// Runs a host node until SIGTERM or SIGINT. `keeper` is to call [`keeper::run`] in a process of its own.
+pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut station = Station::open(&options.run, &options.link)?;
     let config = station.session_config(&options.session, &options.run.name);
     let mut slots = Vec::new();
@@ -240,7 +247,12 @@ pub fn run(options: HostOptions) -> Result<(), StartError> {
         slots.push(SlotConfig { name, address: slot.address, hide_msix: slot.interrupts == Interrupts::Msi });
     }
     let mut node = HostNode::new(config, identity::seed(), &slots);
-    let mut doors = Doors(options.slots.into_iter().map(Door::new).collect());
+    let keeper = keeper::start(keeper)
+        .inspect_err(
+            |error| tracing::warn!(%error, "no keeper: guests may not outlive a kill of this daemon"),
+        )
+        .ok();
+    let mut doors = Doors(options.slots.into_iter().map(|slot| Door::new(slot, keeper.clone())).collect());
     let mut ready = false;
     let slots = doors.0.len();
     tracing::info!(name = options.run.name, address = %station.port.address(), slots, "started");

@@ -8,6 +8,7 @@ mod clock;
 mod format_file;
 pub mod host_daemon;
 mod identity;
+pub mod keeper;
 mod link;
 pub mod options;
 mod report;

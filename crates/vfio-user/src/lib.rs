@@ -16,6 +16,7 @@ mod connection;
 mod eventfd;
 mod info;
 mod irqs;
+mod leave;
 mod listener;
 pub mod message;
 mod pending;
@@ -25,6 +26,7 @@ mod session;
 
 pub use client::Client;
 pub use info::{DeviceInfo, InfoError, RegionInfo};
+pub use leave::{Keeper, keep};
 pub use listener::BindError;
 pub use message::Errno;
 pub use pending::MessageId;

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use etherslot_mem::GuestMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,6 +10,7 @@ use tracing::{info, warn};
 
 use crate::connection::{Broken, Inbound, Outbound, Received};
 use crate::info::{DeviceInfo, InfoError};
+use crate::leave::{Keeper, take_leave};
 use crate::listener::{BindError, Listener};
 use crate::message::{Errno, HEADER_BYTES, MAX_OTHER_BODY_BYTES, REGION_ACCESS_BYTES};
 use crate::pending::MessageId;
@@ -57,6 +59,12 @@ struct Client {
     broken: bool,
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        take_leave(self.socket.as_fd());
+    }
+}
+
 /// Offers one device at one socket, to one client at a time; the next waits until the one before is gone.
 ///
 /// Nothing is done unless it is called: sleep on [`Server::fd`], then call [`Server::poll`] until it returns false, and
@@ -69,6 +77,7 @@ pub struct Server {
     inbound: Inbound,
     outbound: Outbound,
     session: Session,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl Server {
@@ -81,7 +90,20 @@ impl Server {
         let listener = Listener::bind(path.as_ref())?;
         poller.add(listener.as_fd()).map_err(os)?;
         let (inbound, outbound) = Self::buffers(&info);
-        Ok(Self { listener, poller, client: None, inbound, outbound, session: Session::new(info) })
+        Ok(Self {
+            listener,
+            poller,
+            client: None,
+            inbound,
+            outbound,
+            session: Session::new(info),
+            keeper: None,
+        })
+    }
+
+    /// From the next client on, has `keeper` take leave of clients if this process dies.
+    pub fn set_keeper(&mut self, keeper: Arc<Keeper>) {
+        self.keeper = Some(keeper);
     }
 
     fn buffers(info: &DeviceInfo) -> (Inbound, Outbound) {
@@ -166,6 +188,11 @@ impl Server {
         if let Err(error) = self.poller.add(socket.as_fd()) {
             warn!(path = %self.listener.path().display(), %error, "client can't be watched");
             return false;
+        }
+        if let Some(keeper) = &self.keeper
+            && let Err(error) = keeper.hold(socket.as_fd())
+        {
+            warn!(path = %self.listener.path().display(), %error, "the client would take this process's death badly");
         }
         // Others wait, and must not keep the poller awake.
         self.poller.remove(self.listener.as_fd());

@@ -493,3 +493,19 @@ fn accesses_at_speed_are_all_answered() {
     client.device_info().unwrap();
     assert_eq!(rig.with(|_, scratch| scratch.posted), 20_000);
 }
+
+#[test]
+fn a_client_that_is_left_with_unread_messages_finds_the_end_of_the_stream() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    rig.with(|_, scratch| scratch.room = 0);
+    let writer = std::thread::spawn(move || {
+        while client.write_posted(BAR0, 0, &[1]).is_ok() {}
+        client
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!writer.is_finished(), "the socket is not full");
+    drop(rig);
+    let mut client = writer.join().unwrap();
+    assert!(matches!(client.receive(), Err(ClientError::Closed)));
+}
