@@ -2,4 +2,8 @@
 //!
 //! One at a time, please (`--test-threads=1`): the guests are slow enough alone.
 
+mod recovery;
 mod stand;
+mod story;
+mod udp;
+mod writers;
