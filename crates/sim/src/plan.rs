@@ -121,6 +121,10 @@ pub(crate) struct GuestPlan {
     pub(crate) flush_weight: u32,
     /// The volatile write cache is switched off.
     pub(crate) cache_off: bool,
+    /// I/O submission queues are in the controller's memory buffer, if it has one.
+    pub(crate) use_buffer: bool,
+    /// How often a command under way is aborted between bursts.
+    pub(crate) abort_running_percent: u32,
     /// How often admin commands come between bursts.
     pub(crate) admin_percent: u32,
     /// How often the controller is reset between bursts, in a million.
@@ -167,6 +171,8 @@ pub(crate) struct DevicePlan {
     pub(crate) tags: u16,
     /// Commands that its controller works on at once.
     pub(crate) commands: u16,
+    /// Bytes of its controller's memory buffer, if it has one.
+    pub(crate) buffer_bytes: Option<usize>,
     /// Some accesses to its media fail.
     pub(crate) media_faults: bool,
     /// Bytes of its largest command, a power of two.
@@ -222,6 +228,8 @@ pub(crate) struct SessionPlan {
     pub(crate) first_sequence: u32,
     /// Retransmission timeout's floor, ns.
     pub(crate) rto_min_ns: u64,
+    /// What its clock shows at the beginning of time, ns.
+    pub(crate) clock_ns: u64,
     /// What a frame costs the node's processor, ns.
     pub(crate) frame_cost_ns: u64,
     /// Frames that its receive queue holds.
@@ -366,7 +374,8 @@ fn plan_session(random: &mut Random, mtu: u16) -> SessionPlan {
             random.bits() as u32
         },
         rto_min_ns: random.magnitude(200_000, 10 * MILLISECOND_NS),
-        frame_cost_ns: random.pick(&[0, 200, 1_000, 3_000]),
+        clock_ns: random.bits() >> random.range(16, 40),
+        frame_cost_ns: random.pick(&[0, 200, 1_000, 3_000, 20_000]),
         receive_frames: random.magnitude(128, 4096) as usize,
     }
 }
@@ -392,6 +401,7 @@ fn plan_device(random: &mut Random, index: usize, boxes: usize) -> DevicePlan {
         latency_ns,
         medium_depth: random.magnitude(2, 256) as usize,
         tags: random.pick(&[4, 32, 256, 256]),
+        buffer_bytes: random.percent(25).then(|| 4096 << random.below(8)),
         media_faults: random.percent(15),
         commands: random.magnitude(16, 256) as u16,
         max_transfer_bytes: random.pick(&[16_384, 65_536, 131_072, 262_144]),
@@ -437,6 +447,8 @@ fn plan_guest(random: &mut Random, device: &DevicePlan, commands: u32, transpare
         fua_percent: random.pick(&[0, 10, 40]),
         flush_weight: random.pick(&[0, 2, 10, 40]),
         cache_off: random.percent(15),
+        use_buffer: random.percent(80),
+        abort_running_percent: random.pick(&[0, 0, 20]),
         admin_percent: random.pick(&[0, 10, 50]),
         reset_ppm: if random.percent(25) { 50_000 } else { 0 },
         abort_percent: random.pick(&[0, 50]),

@@ -92,22 +92,27 @@ impl Cpu {
 
     /// Reads a register of 32 bits.
     pub(crate) async fn read32(&self, offset: u64) -> u32 {
-        word(&self.ask(Request::BarRead { offset, bytes: 4 }).await) as u32
+        word(&self.ask(Request::BarRead { bar: 0, offset, bytes: 4 }).await) as u32
     }
 
     /// Reads a register of 64 bits.
     pub(crate) async fn read64(&self, offset: u64) -> u64 {
-        word(&self.ask(Request::BarRead { offset, bytes: 8 }).await)
+        word(&self.ask(Request::BarRead { bar: 0, offset, bytes: 8 }).await)
     }
 
     /// Writes a register of 32 bits.
     pub(crate) async fn write32(&self, offset: u64, value: u32) {
-        self.post(Request::BarWrite { offset, bytes: 4, value: u64::from(value) }).await;
+        self.post(Request::BarWrite { bar: 0, offset, bytes: 4, value: u64::from(value) }).await;
     }
 
     /// Writes a register of 64 bits.
     pub(crate) async fn write64(&self, offset: u64, value: u64) {
-        self.post(Request::BarWrite { offset, bytes: 8, value }).await;
+        self.post(Request::BarWrite { bar: 0, offset, bytes: 8, value }).await;
+    }
+
+    /// Writes 64 bits of memory that the device has in a BAR.
+    pub(crate) async fn write_memory(&self, bar: usize, offset: u64, value: u64) {
+        self.post(Request::BarWrite { bar, offset, bytes: 8, value }).await;
     }
 
     /// Sets up interrupts.

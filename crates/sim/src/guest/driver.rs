@@ -10,12 +10,13 @@ use etherslot_node::Interrupts;
 
 use crate::checkers::verdict::Rule;
 use crate::guest::cpu::Cpu;
-use crate::guest::driver::ring::{CompletionRing, SubmissionRing};
+use crate::guest::driver::ring::{CompletionRing, InDevice, SubmissionRing};
 use crate::guest::driver::work::Active;
 use crate::guest::machine::Purpose;
 use crate::guest::nvme::{
-    CC_ENABLE, CC_SHUTDOWN, CSTS_FATAL, CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, Completion,
-    Submission, admin, feature, register, status,
+    BUFFER_ENABLE, BUFFER_REGISTERS, BUFFER_SUBMISSIONS, CAP_BUFFER, CC_ENABLE, CC_SHUTDOWN, CSTS_FATAL,
+    CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, Completion, Submission, admin, feature, register,
+    status,
 };
 use crate::plan::{GuestPlan, InterruptPlan};
 use crate::random::Random;
@@ -64,6 +65,8 @@ pub(crate) struct Driver {
     most_bytes: usize,
     has_cache: bool,
     has_sgl: bool,
+    /// The free rest of the controller's memory buffer, and its bytes.
+    buffer: Option<(InDevice, u64)>,
     optional: u16,
     namespaces: Vec<Namespace>,
     submissions: Vec<SubmissionRing>,
@@ -94,6 +97,7 @@ impl Driver {
             most_bytes: 4096,
             has_cache: true,
             has_sgl: false,
+            buffer: None,
             optional: 0,
             namespaces: Vec::new(),
             submissions: Vec::new(),
@@ -120,7 +124,7 @@ impl Driver {
                     if looks == 0 {
                         break;
                     }
-                    let rest_ns = self.random.magnitude(1_000_000, 2_000_000_000);
+                    let rest_ns = self.random.magnitude(1_000_000, 20_000_000_000);
                     self.cpu.sleep(rest_ns).await;
                 }
                 Err(trouble) => self.recover(trouble).await,
@@ -263,9 +267,44 @@ impl Driver {
         }
         self.cpu.write32(register::CC, CC_ENABLE).await;
         self.wait_ready(true).await?;
+        self.enable_buffer(capabilities).await;
         self.cpu.machine(|machine| machine.progress.enabled += 1);
         self.note(|| "controller ready".to_owned());
         Ok(())
+    }
+
+    /// Lets the controller's memory buffer be used, if it has one (NVMe 1.4, 4.7).
+    async fn enable_buffer(&mut self, capabilities: u64) {
+        self.buffer = None;
+        if capabilities & CAP_BUFFER == 0 || !self.plan.use_buffer {
+            return;
+        }
+        self.cpu.write64(register::CMBMSC, BUFFER_REGISTERS).await;
+        let size = self.cpu.read32(register::CMBSZ).await;
+        let location = self.cpu.read32(register::CMBLOC).await;
+        let bar = (location & 7) as usize;
+        let Some(place) = self.layout.and_then(|layout| layout.bars.get(bar).copied().flatten()) else {
+            return;
+        };
+        if size == u32::MAX || location == u32::MAX || size & BUFFER_SUBMISSIONS == 0 {
+            return;
+        }
+        let unit = 4096u64 << (4 * (size >> 8 & 15)).min(24);
+        let offset = u64::from(location >> 12) * unit;
+        let address = place.address + offset;
+        self.cpu.write64(register::CMBMSC, address | BUFFER_ENABLE | BUFFER_REGISTERS).await;
+        self.buffer = Some((InDevice { bar, offset, address }, u64::from(size >> 12) * unit));
+    }
+
+    /// A place for a submission queue in the controller's memory buffer, if there is one with room.
+    fn place_in_device(&mut self, entries: u16) -> Option<InDevice> {
+        let (free, bytes) = self.buffer.as_mut()?;
+        let needed = (u64::from(entries) * Submission::BYTES as u64).next_multiple_of(4096);
+        *bytes = bytes.checked_sub(needed)?;
+        let place = *free;
+        free.offset += needed;
+        free.address += needed;
+        Some(place)
     }
 
     /// Makes the memory of a submission and a completion ring of the same number; their addresses.
@@ -287,10 +326,12 @@ impl Driver {
         };
         let completion_id = self.completions[completion_index].id;
         let first_cid = self.random.bits() as u16;
-        let ring =
-            SubmissionRing::new(&self.cpu, id, completion_id, entries, first_cid, &mut self.queue_pages)?;
+        let in_device = if id == 0 { None } else { self.place_in_device(entries) };
+        let ids = (id, completion_id);
+        let ring = SubmissionRing::new(&self.cpu, ids, entries, first_cid, in_device, &mut self.queue_pages)?;
+        let address = ring.address;
         self.submissions.push(ring);
-        Some((ring.address, completion_address))
+        Some((address, completion_address))
     }
 
     // ----- admin commands -----

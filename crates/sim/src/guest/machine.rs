@@ -40,15 +40,19 @@ pub(crate) enum Request {
         /// Little end first.
         value: u64,
     },
-    /// Read BAR 0.
+    /// Read a BAR.
     BarRead {
+        /// Which.
+        bar: usize,
         /// Offset.
         offset: u64,
         /// 1 to 8.
         bytes: usize,
     },
-    /// Write BAR 0.
+    /// Write a BAR.
     BarWrite {
+        /// Which.
+        bar: usize,
         /// Offset.
         offset: u64,
         /// 1 to 8.

@@ -17,9 +17,24 @@ pub(crate) mod register {
     pub(crate) const ASQ: u64 = 0x28;
     /// Admin Completion Queue Base Address, 64 bits.
     pub(crate) const ACQ: u64 = 0x30;
+    /// Controller Memory Buffer Location.
+    pub(crate) const CMBLOC: u64 = 0x38;
+    /// Controller Memory Buffer Size.
+    pub(crate) const CMBSZ: u64 = 0x3C;
+    /// Controller Memory Buffer Memory Space Control, 64 bits.
+    pub(crate) const CMBMSC: u64 = 0x50;
     /// The first doorbell.
     pub(crate) const DOORBELLS: u64 = 0x1000;
 }
+
+/// CAP.CMBS.
+pub(crate) const CAP_BUFFER: u64 = 1 << 57;
+/// CMBMSC: CRE.
+pub(crate) const BUFFER_REGISTERS: u64 = 1;
+/// CMBMSC: CMSE.
+pub(crate) const BUFFER_ENABLE: u64 = 2;
+/// CMBSZ: SQS.
+pub(crate) const BUFFER_SUBMISSIONS: u32 = 1;
 
 /// CC.EN, with NVM Command Set, 64-byte submission and 16-byte completion entries, 4 KiB pages.
 pub(crate) const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;

@@ -53,6 +53,8 @@ pub(crate) struct Host {
     slots: Vec<Slot>,
     verdict: Rc<Verdict>,
     random: Random,
+    /// What its clock shows at the beginning of time.
+    clock_ns: u64,
     window_frames: usize,
 }
 
@@ -201,10 +203,10 @@ impl Slot {
                 Request::ConfigWrite { offset, bytes, value } => {
                     (node.config_write(now_ns, index, id, offset, &value.to_le_bytes()[..bytes]), 0)
                 }
-                Request::BarRead { offset, bytes } => {
-                    (node.bar_read(now_ns, index, id, 0, offset, bytes), bytes)
+                Request::BarRead { bar, offset, bytes } => {
+                    (node.bar_read(now_ns, index, id, bar, offset, bytes), bytes)
                 }
-                Request::BarWrite { offset, bytes, value } => {
+                Request::BarWrite { bar, offset, bytes, value } => {
                     if !node.has_room(index) {
                         return progress;
                     }
@@ -213,9 +215,9 @@ impl Slot {
                         node.slot_counters().nth(index).map(|counters| counters.lost_writes)
                     };
                     let before = dropped(node);
-                    let outcome = node.bar_write(index, 0, offset, data);
+                    let outcome = node.bar_write(index, bar, offset, data);
                     if outcome.is_ok() && dropped(node) == before {
-                        self.order.borrow_mut().guest_wrote(0, offset, data);
+                        self.order.borrow_mut().guest_wrote(bar as u8, offset, data);
                     }
                     (outcome.map(|()| Accepted::Later), 0)
                 }
@@ -276,6 +278,7 @@ impl Host {
             slots: slots.collect(),
             verdict,
             random: Random::new(plan.seed).fork("host", index as u64),
+            clock_ns: plan.sessions[node].clock_ns,
             window_frames,
         }
     }
@@ -313,7 +316,7 @@ impl Host {
     pub(crate) fn stop(&mut self, now_ns: u64, send: &mut Send<'_>) {
         if let Some(node) = &mut self.node {
             node.close();
-            node.transmit(now_ns, send);
+            node.transmit(now_ns + self.clock_ns, send);
         }
         self.kill();
     }
@@ -326,7 +329,7 @@ impl Host {
         }
         guest.kill();
         guest.order.borrow_mut().resetting();
-        let _ = node.reset(now_ns, slot, None);
+        let _ = node.reset(now_ns + self.clock_ns, slot, None);
         true
     }
 
@@ -342,17 +345,19 @@ impl Host {
 
     /// Lets it run until it has nothing left to do now.
     pub(crate) fn run(&mut self, now_ns: u64, send: &mut Send<'_>) -> Ran {
+        let clock_ns = self.clock_ns;
         let Some(node) = &mut self.node else { return Ran::default() };
         let (inbox, slots, verdict) = (&mut self.inbox, &mut self.slots, &self.verdict);
         let ran = rounds(|| {
-            let frames = inbox.receive(|from, frame| node.receive(now_ns, from, frame, &mut Guests(slots)));
+            let frames =
+                inbox.receive(|from, frame| node.receive(now_ns + clock_ns, from, frame, &mut Guests(slots)));
             let mut progress = false;
             for (index, slot) in slots.iter_mut().enumerate() {
                 progress |= slot.run_programs(now_ns);
-                progress |= slot.hand_over(now_ns, node, index, verdict);
+                progress |= slot.hand_over(now_ns + clock_ns, node, index, verdict);
             }
-            progress |= node.poll(now_ns, &mut Guests(slots));
-            progress |= node.transmit(now_ns, send);
+            progress |= node.poll(now_ns + clock_ns, &mut Guests(slots));
+            progress |= node.transmit(now_ns + clock_ns, send);
             (frames, progress)
         });
         for running in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
@@ -400,7 +405,7 @@ impl Host {
 
     /// When it has to run though nothing happened.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        let node = self.node.as_ref()?.deadline_ns();
+        let node = self.node.as_ref()?.deadline_ns().map(|at_ns| at_ns.saturating_sub(self.clock_ns));
         let programs =
             self.slots.iter().filter_map(|slot| slot.running.as_ref()).flat_map(|running| &running.programs);
         programs.map(Program::alarm_ns).chain(node).min()

@@ -58,6 +58,8 @@ pub(crate) struct IoBox {
     verdict: Rc<Verdict>,
     random: Random,
     healed: bool,
+    /// What its clock shows at the beginning of time.
+    clock_ns: u64,
     window_frames: usize,
 }
 
@@ -114,6 +116,7 @@ impl IoBox {
             verdict,
             random,
             healed: false,
+            clock_ns: plan.sessions[index].clock_ns,
             window_frames,
         }
     }
@@ -132,6 +135,7 @@ impl IoBox {
                 serial: device.name.as_str().to_owned(),
                 namespaces: namespaces.collect(),
                 msix: device.msix,
+                cmb_bytes: device.plan.buffer_bytes,
                 commands: device.plan.commands,
                 max_transfer_bytes: device.plan.max_transfer_bytes,
                 large_buffers: device.plan.buffers.0,
@@ -194,13 +198,14 @@ impl IoBox {
     pub(crate) fn stop(&mut self, now_ns: u64, send: &mut Send<'_>) {
         if let Some(node) = &mut self.node {
             node.close();
-            node.transmit(now_ns, send);
+            node.transmit(now_ns + self.clock_ns, send);
         }
         self.kill(false);
     }
 
     /// Lets it run until it has nothing left to do now.
     pub(crate) fn run(&mut self, now_ns: u64, send: &mut Send<'_>) -> Ran {
+        let now_ns = now_ns + self.clock_ns;
         let Some(node) = &mut self.node else { return Ran::default() };
         let inbox = &mut self.inbox;
         let ran = rounds(|| {
@@ -231,6 +236,7 @@ impl IoBox {
 
     /// When it has to run though nothing happened.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        self.node.as_ref().and_then(BoxNode::deadline_ns)
+        let deadline_ns = self.node.as_ref().and_then(BoxNode::deadline_ns)?;
+        Some(deadline_ns.saturating_sub(self.clock_ns))
     }
 }

@@ -8,6 +8,7 @@ const COMMAND: u64 = 0x04;
 const CLASS: u64 = 0x08;
 const HEADER_TYPE: u64 = 0x0E;
 const BAR0: u64 = 0x10;
+const BARS: usize = 6;
 const CAPABILITIES: u64 = 0x34;
 const EXTENDED: u64 = 0x100;
 /// Memory Space, Bus Master.
@@ -20,13 +21,20 @@ const CAPABILITY_MSIX: u32 = 0x11;
 const FUNCTION_RESET: u32 = 1 << 15;
 const FUNCTION_RESET_NS: u64 = 100_000_000;
 
+/// A BAR, and where it is put.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bar {
+    pub(super) address: u64,
+    is_64bit: bool,
+}
+
 /// Where things are in the device's configuration space.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
     express: Option<u64>,
     msi: Option<u64>,
     msix: Option<u64>,
-    bar_bytes: u64,
+    pub(super) bars: [Option<Bar>; BARS],
     command: u32,
 }
 
@@ -86,23 +94,7 @@ impl Driver {
             }
         }
         self.cpu.config_write(COMMAND, 2, 0).await;
-        self.cpu.config_write(BAR0, 4, u32::MAX).await;
-        let low = self.cpu.config_read(BAR0, 4).await;
-        self.cpu.config_write(BAR0 + 4, 4, u32::MAX).await;
-        let high = self.cpu.config_read(BAR0 + 4, 4).await;
-        let Some(device) = self.cpu.machine(|machine| machine.device) else { return Err(Trouble::Gone) };
-        let is_64bit = low >> 1 & 3 == 2;
-        let mask = u64::from(low & !0xF) | u64::from(if is_64bit { high } else { u32::MAX }) << 32;
-        layout.bar_bytes = mask.wrapping_neg();
-        if low == u32::MAX {
-            return Err(Trouble::Gone);
-        }
-        if layout.bar_bytes != device.bar_bytes[0] {
-            let (sized, told) = (layout.bar_bytes, device.bar_bytes[0]);
-            // A device that is lost in the middle reads as all ones, which is not a size.
-            self.lost_or(Rule::Restored, || format!("BAR0 is sized {sized:#x}, and was told as {told:#x}"))
-                .await?;
-        }
+        layout.bars = self.size_bars().await?;
         Ok(layout)
     }
 
@@ -116,14 +108,57 @@ impl Driver {
         Err(Trouble::Gone)
     }
 
-    fn bar_address(&self, layout: &Layout) -> u64 {
-        self.plan.bar_base.next_multiple_of(layout.bar_bytes.clamp(0x1000, 1 << 30))
+    /// Sizes the BARs (7.5.1.2.1) and finds places for them.
+    async fn size_bars(&mut self) -> Result<[Option<Bar>; BARS], Trouble> {
+        let mut bars = [None; BARS];
+        let mut free = self.plan.bar_base;
+        let mut index = 0;
+        while index < BARS {
+            let register = BAR0 + 4 * index as u64;
+            self.cpu.config_write(register, 4, u32::MAX).await;
+            let low = self.cpu.config_read(register, 4).await;
+            if low == u32::MAX {
+                return Err(Trouble::Gone);
+            }
+            let is_64bit = low >> 1 & 3 == 2 && index + 1 < BARS;
+            let mut high = u32::MAX;
+            if is_64bit {
+                self.cpu.config_write(register + 4, 4, u32::MAX).await;
+                high = self.cpu.config_read(register + 4, 4).await;
+            }
+            let bytes = if low & !0xF == 0 && (high == 0 || !is_64bit) {
+                0
+            } else {
+                (u64::from(low & !0xF) | u64::from(high) << 32).wrapping_neg()
+            };
+            let Some(device) = self.cpu.machine(|machine| machine.device) else { return Err(Trouble::Gone) };
+            let told = device.bar_bytes[index];
+            if bytes != told {
+                // A device that is lost in the middle reads as all ones, which is not a size.
+                self.lost_or(Rule::Restored, || {
+                    format!("BAR{index} is sized {bytes:#x}, and was told as {told:#x}")
+                })
+                .await?;
+            }
+            if bytes != 0 {
+                let address = free.next_multiple_of(bytes.clamp(0x1000, 1 << 30));
+                free = address + bytes;
+                bars[index] = Some(Bar { address, is_64bit });
+            }
+            index += if is_64bit { 2 } else { 1 };
+        }
+        Ok(bars)
     }
 
     async fn assign(&mut self, layout: Layout) -> Result<(), Trouble> {
-        let address = self.bar_address(&layout);
-        self.cpu.config_write(BAR0, 4, address as u32).await;
-        self.cpu.config_write(BAR0 + 4, 4, (address >> 32) as u32).await;
+        for (index, bar) in layout.bars.iter().enumerate() {
+            let Some(bar) = bar else { continue };
+            let register = BAR0 + 4 * index as u64;
+            self.cpu.config_write(register, 4, bar.address as u32).await;
+            if bar.is_64bit {
+                self.cpu.config_write(register + 4, 4, (bar.address >> 32) as u32).await;
+            }
+        }
         if let Some(express) = layout.express {
             let control = self.cpu.config_read(express + 8, 2).await;
             let sizes = self.plan.device_control & 0x70E0;
@@ -155,16 +190,26 @@ impl Driver {
     }
 
     async fn check_addresses(&mut self, layout: Layout) -> Result<(), Trouble> {
-        let low = self.cpu.config_read(BAR0, 4).await;
-        let high = self.cpu.config_read(BAR0 + 4, 4).await;
+        for (index, bar) in layout.bars.iter().enumerate() {
+            let Some(bar) = bar else { continue };
+            let register = BAR0 + 4 * index as u64;
+            let low = self.cpu.config_read(register, 4).await;
+            let high = if bar.is_64bit { self.cpu.config_read(register + 4, 4).await } else { 0 };
+            if low == u32::MAX || high == u32::MAX {
+                return Err(Trouble::Gone);
+            }
+            let address = u64::from(high) << 32 | u64::from(low & !0xF);
+            if address != bar.address {
+                let detail = || format!("BAR{index} is at {address:#x} instead of {:#x}", bar.address);
+                return self.lost_or(Rule::Restored, detail).await;
+            }
+        }
         let command = self.cpu.config_read(COMMAND, 2).await;
-        let address = u64::from(high) << 32 | u64::from(low & !0xF);
-        if low == u32::MAX || high == u32::MAX || command == 0xFFFF {
+        if command == 0xFFFF {
             return Err(Trouble::Gone);
         }
-        let expected = self.bar_address(&layout);
-        if address != expected || command & 0x7 != layout.command & 0x7 {
-            let detail = move || format!("BAR0 {address:#x} instead of {expected:#x}, Command {command:#x}");
+        if command & 0x7 != layout.command & 0x7 {
+            let detail = || format!("Command is {command:#x} instead of {:#x}", layout.command);
             return self.lost_or(Rule::Restored, detail).await;
         }
         Ok(())

@@ -13,11 +13,26 @@ use crate::plan::InterruptPlan;
 const INTERRUPT_BOUND_NS: u64 = 1_500_000_000;
 const POLL_NS: u64 = 20_000;
 
-/// A submission queue.
+/// A piece of the controller's memory buffer.
 #[derive(Clone, Copy, Debug)]
+pub(super) struct InDevice {
+    /// Its BAR.
+    pub(super) bar: usize,
+    /// Offset in the BAR.
+    pub(super) offset: u64,
+    /// The address by which the device knows it.
+    pub(super) address: u64,
+}
+
+/// A submission queue.
+#[derive(Clone, Debug)]
 pub(super) struct SubmissionRing {
     pub(super) id: u16,
     pub(super) address: u64,
+    /// It is in the device, and entries get there by register writes.
+    in_device: Option<InDevice>,
+    /// Entries that are to be written there before the doorbell is rung.
+    unwritten: Vec<(u16, [u8; Submission::BYTES])>,
     entries: u16,
     tail: u16,
     rung: u16,
@@ -52,15 +67,19 @@ fn allocate(cpu: &Cpu, bytes: usize, grant: Grant, pages: &mut Vec<u64>) -> Opti
 impl SubmissionRing {
     pub(super) fn new(
         cpu: &Cpu,
-        id: u16,
-        completion_id: u16,
+        (id, completion_id): (u16, u16),
         entries: u16,
         next_cid: u16,
+        in_device: Option<InDevice>,
         pages: &mut Vec<u64>,
     ) -> Option<Self> {
-        let address = allocate(cpu, entries as usize * Submission::BYTES, Grant::Fetch, pages)?;
+        let address = match in_device {
+            Some(place) => place.address,
+            None => allocate(cpu, entries as usize * Submission::BYTES, Grant::Fetch, pages)?,
+        };
         cpu.machine(|machine| machine.add_submission_queue(id, completion_id, entries));
-        Some(Self { id, address, entries, tail: 0, rung: 0, outstanding: 0, next_cid })
+        let unwritten = Vec::new();
+        Some(Self { id, address, in_device, unwritten, entries, tail: 0, rung: 0, outstanding: 0, next_cid })
     }
 
     fn has_room(&self) -> bool {
@@ -119,7 +138,9 @@ impl Driver {
             command.cid = ring.next_cid;
             ring.next_cid = ring.next_cid.wrapping_add(1);
             let at = ring.address + u64::from(ring.tail) * Submission::BYTES as u64;
-            if let Some(entry) = machine.memory.get_mut(at, Submission::BYTES) {
+            if ring.in_device.is_some() {
+                ring.unwritten.push((ring.tail, command.bytes()));
+            } else if let Some(entry) = machine.memory.get_mut(at, Submission::BYTES) {
                 entry.copy_from_slice(&command.bytes());
             }
             for (page, grant) in &buffer.grants {
@@ -151,6 +172,15 @@ impl Driver {
         };
         ring.rung = ring.tail;
         let (id, tail) = (ring.id, ring.tail);
+        let unwritten = std::mem::take(&mut ring.unwritten);
+        if let Some(place) = ring.in_device {
+            for (index, entry) in unwritten {
+                let at = place.offset + u64::from(index) * Submission::BYTES as u64;
+                for (offset, word) in (at..).step_by(8).zip(entry.as_chunks::<8>().0) {
+                    self.cpu.write_memory(place.bar, offset, u64::from_le_bytes(*word)).await;
+                }
+            }
+        }
         self.cpu.machine(|machine| machine.submitted(id, tail));
         let offset = register::DOORBELLS + 2 * u64::from(id) * self.doorbell_stride;
         self.cpu.write32(offset, u32::from(tail)).await;
@@ -285,17 +315,23 @@ impl Driver {
             if aborting || key.0 == 0 || !self.random.percent(self.plan.abort_percent) {
                 return Err(Trouble::Timeout("a command"));
             }
-            self.note(|| format!("aborts {key:x?}"));
-            self.cpu.machine(|machine| {
-                if let Some(command) = machine.commands.get_mut(&key) {
-                    command.aborting = true;
-                    command.submitted_ns = now_ns;
-                }
-            });
-            let words = [u32::from(key.1) << 16 | u32::from(key.0), 0, 0, 0, 0, 0];
-            let command = Submission { opcode: admin::ABORT, words, ..Submission::default() };
-            self.submit(0, command, Buffer::default(), Purpose::Other).await;
+            self.abort(key).await;
         }
         Ok(())
+    }
+
+    /// Asks the controller to abort a command, and gives it time to.
+    pub(super) async fn abort(&mut self, key: (u16, u16)) {
+        self.note(|| format!("aborts {key:x?}"));
+        self.cpu.machine(|machine| {
+            let now_ns = machine.now_ns();
+            if let Some(command) = machine.commands.get_mut(&key) {
+                command.aborting = true;
+                command.submitted_ns = now_ns;
+            }
+        });
+        let words = [u32::from(key.1) << 16 | u32::from(key.0), 0, 0, 0, 0, 0];
+        let command = Submission { opcode: admin::ABORT, words, ..Submission::default() };
+        self.submit(0, command, Buffer::default(), Purpose::Other).await;
     }
 }

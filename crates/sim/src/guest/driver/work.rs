@@ -133,6 +133,12 @@ impl Driver {
             let words = [crate::guest::nvme::feature::NUMBER_OF_QUEUES, 0, 0, 0, 0, 0];
             self.admin(Submission { opcode: admin::GET_FEATURES, words, ..Submission::default() }, 0).await?;
         }
+        // Somebody gives up waiting for a command.
+        if !self.active.is_empty() && self.random.percent(self.plan.abort_running_percent) {
+            let keys: Vec<_> = self.active.iter().map(|active| active.key).collect();
+            let key = self.random.pick(&keys);
+            self.abort(key).await;
+        }
         // Somebody resets the controller while it is busy.
         if self.random.chance(self.plan.reset_ppm) {
             return Err(Trouble::OnPurpose);
