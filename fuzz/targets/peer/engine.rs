@@ -1,0 +1,98 @@
+//! The device in the box: it copies guest memory, then interrupts.
+
+use etherslot_pci::function::{BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, MsixSpec, ResetKind};
+
+/// Bytes of BAR 0.
+pub const BAR_BYTES: u64 = 0x4000;
+const MAX_COPY_BYTES: usize = 8 << 10;
+
+/// Registers: 0 scratch; 8 address; 16 length, and a write starts a copy of so many bytes to behind them.
+#[derive(Debug, Default)]
+pub struct Engine {
+    scratch: [u8; 8],
+    address: u64,
+    data: Vec<u8>,
+    asked: usize,
+    arrived: usize,
+    sent: usize,
+    interrupt: bool,
+}
+
+impl Function for Engine {
+    fn spec(&self) -> FunctionSpec {
+        FunctionSpec {
+            vendor: 0x1234,
+            device: 0x5678,
+            subsystem_vendor: 0x1234,
+            subsystem: 1,
+            revision: 1,
+            class: [0xFF, 0, 0],
+            bars: vec![BarSpec { index: 0, kind: BarKind::Memory64, bytes: BAR_BYTES }],
+            msix: Some(MsixSpec { vectors: 4, bar: 0, table_offset: 0x2000, pba_offset: 0x3000 }),
+            msi_vectors: 4,
+            intx: true,
+            serial: None,
+        }
+    }
+
+    fn bar_read(&mut self, _bar: u8, offset: u64, data: &mut [u8]) {
+        for (at, byte) in data.iter_mut().enumerate() {
+            *byte = self.scratch.get(offset as usize + at).copied().unwrap_or(0);
+        }
+    }
+
+    fn bar_write(&mut self, _bar: u8, offset: u64, data: &[u8]) {
+        let mut value = [0; 8];
+        let bytes = data.len().min(8);
+        value[..bytes].copy_from_slice(&data[..bytes]);
+        match offset {
+            0 => self.scratch = value,
+            8 => self.address = u64::from_le_bytes(value),
+            16 => {
+                let total = u64::from_le_bytes(value) as usize % (MAX_COPY_BYTES + 1);
+                let (scratch, address) = (self.scratch, self.address);
+                *self = Self { scratch, address, data: vec![0; total], interrupt: true, ..Self::default() };
+            }
+            _ => {}
+        }
+    }
+
+    fn read_completed(&mut self, _token: u64, address: u64, bytes: usize, result: Result<&[u8], Fault>) {
+        assert!(bytes != 0);
+        let at = address.wrapping_sub(self.address) as usize;
+        // The driver may have started another copy meanwhile.
+        if let (Ok(data), Some(place)) = (result, self.data.get_mut(at..at.saturating_add(bytes))) {
+            place.copy_from_slice(data);
+        }
+        self.arrived += bytes;
+    }
+
+    fn poll(&mut self, bus: &mut dyn Bus) -> bool {
+        let total = self.data.len();
+        if !bus.is_master() || total == 0 {
+            return false;
+        }
+        let end = |bytes: usize| self.address.wrapping_add(bytes as u64);
+        if self.asked < total {
+            let asked = bus.read(end(self.asked), total - self.asked, 7);
+            assert!(asked <= total - self.asked);
+            self.asked += asked;
+            return asked != 0;
+        }
+        if self.arrived >= total && self.sent < total {
+            let sent = bus.write(end(total + self.sent), &self.data[self.sent..]);
+            assert!(sent <= total - self.sent);
+            self.sent += sent;
+            return sent != 0;
+        }
+        if self.sent == total && self.interrupt && bus.interrupt(1) {
+            self.interrupt = false;
+            return bus.set_intx(self.scratch[0] & 1 != 0);
+        }
+        false
+    }
+
+    fn reset(&mut self, _kind: ResetKind) {
+        *self = Self::default();
+    }
+}
