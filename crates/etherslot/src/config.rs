@@ -1,28 +1,32 @@
 //! The configuration files of box and host (TOML): their keys, what is allowed, and how a mistake is told.
 //!
-//! A key that is not known here is refused, with the line it stands in. Durations carry their unit (`"50us"`), sizes
-//! are bytes.
+//! A key that is not known here and a value that is not possible are refused with the line they stand in; what does not
+//! go together, with the line of its table. Durations carry their unit (`"50us"`), sizes are bytes.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::options::{
-    BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, NamespaceOptions,
-    NvmeOptions, SessionOptions, SlotOptions,
+    Address, BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions,
+    NamespaceOptions, NvmeOptions, SessionOptions, SlotOptions,
 };
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+
+use crate::value;
 
 /// `etherslot box --config`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BoxFile {
     node: Node,
-    link: Link,
-    #[serde(default)]
-    session: Session,
+    link: Spanned<Link>,
+    session: Option<Spanned<Session>>,
     #[serde(default, rename = "device")]
-    devices: Vec<Device>,
+    devices: Vec<Spanned<Device>>,
 }
 
 /// `etherslot host --config`.
@@ -30,23 +34,24 @@ pub(crate) struct BoxFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct HostFile {
     node: Node,
-    link: Link,
-    #[serde(default)]
-    session: Session,
+    link: Spanned<Link>,
+    session: Option<Spanned<Session>>,
     #[serde(default, rename = "slot")]
-    slots: Vec<Slot>,
+    slots: Vec<Spanned<Slot>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Node {
     /// What people call the node; with the machine's identity it makes the node's ID.
+    #[serde(deserialize_with = "value::node_name")]
     name: String,
     /// How long to poll before sleeping.
-    #[serde(default, deserialize_with = "duration")]
+    #[serde(default, deserialize_with = "value::duration")]
     busy_poll: Option<Duration>,
 }
 
+/// Keys of all kinds of links; which belong together is seen to afterwards.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Link {
@@ -54,12 +59,14 @@ struct Link {
     /// `packet`: the network interface.
     interface: Option<String>,
     /// `udp`: address and port to listen on.
-    listen: Option<String>,
+    #[serde(default, deserialize_with = "value::listen")]
+    listen: Option<SocketAddr>,
     /// `udp`: the path's MTU, if it is not the interface's.
     mtu: Option<u16>,
     /// Where to write a pcapng capture.
     capture: Option<PathBuf>,
     /// Faults to make on purpose.
+    #[serde(default, deserialize_with = "value::faults")]
     impair: Option<String>,
 }
 
@@ -76,34 +83,46 @@ struct Session {
     /// Published behaviour: in-order receiver, Go-Back-N.
     classic: bool,
     /// Frames in flight and held out of order.
+    #[serde(deserialize_with = "value::window_frames")]
     window_frames: Option<u16>,
     /// A peer silent for this long is dead.
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "value::duration")]
     dead_after: Option<Duration>,
     /// How often an idle session shows that it lives.
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "value::duration")]
     heartbeat: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-enum Device {
-    Nvme {
-        name: String,
-        serial: String,
-        model: Option<String>,
-        queue_pairs: Option<u16>,
-        cmb_bytes: Option<u32>,
-        #[serde(default, rename = "namespace")]
-        namespaces: Vec<Namespace>,
-    },
+#[serde(deny_unknown_fields)]
+struct Device {
+    #[serde(rename = "kind")]
+    _kind: DeviceKind,
+    #[serde(deserialize_with = "value::device_name")]
+    name: String,
+    #[serde(deserialize_with = "value::serial")]
+    serial: String,
+    #[serde(default, deserialize_with = "value::model")]
+    model: Option<String>,
+    #[serde(default, deserialize_with = "value::queue_pairs")]
+    queue_pairs: Option<u16>,
+    #[serde(default, deserialize_with = "value::cmb_bytes")]
+    cmb_bytes: Option<u32>,
+    #[serde(default, rename = "namespace")]
+    namespaces: Vec<Namespace>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DeviceKind {
+    Nvme,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Namespace {
     path: PathBuf,
-    #[serde(default = "default_block_bytes")]
+    #[serde(default = "default_block_bytes", deserialize_with = "value::block_bytes")]
     block_bytes: u32,
     #[serde(default)]
     read_only: bool,
@@ -117,9 +136,11 @@ fn default_block_bytes() -> u32 {
 #[serde(deny_unknown_fields)]
 struct Slot {
     /// The device's name in the box.
+    #[serde(deserialize_with = "value::device_name")]
     device: String,
-    /// The box's address: a MAC for `packet`, host:port for `udp`.
-    r#box: String,
+    /// The box's address: a MAC for `packet`, address and port for `udp`.
+    #[serde(deserialize_with = "value::address")]
+    r#box: Address,
     /// Where QEMU connects.
     socket: PathBuf,
     #[serde(default)]
@@ -135,27 +156,6 @@ enum InterruptKind {
     Msi,
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map(Some).map_err(|error| {
-        de::Error::custom(format!(
-            "{error}; write a number and its unit, as in \"50us\", \"100ms\" or \"2s\""
-        ))
-    })
-}
-
-/// Reads a configuration file of either kind.
-pub(crate) fn read<T: de::DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    parse(&text).with_context(|| format!("in the configuration {}", path.display()))
-}
-
-fn parse<T: de::DeserializeOwned>(text: &str) -> Result<T> {
-    // The error of the TOML library shows line, column and the keys that would be allowed.
-    Ok(toml::from_str(text)?)
-}
-
 /// What flags and environment change in a file.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
@@ -164,20 +164,47 @@ pub(crate) struct Overrides {
     pub(crate) impair: Option<String>,
 }
 
+/// A configuration file of either kind.
+pub(crate) trait File: DeserializeOwned {
+    /// What the daemon takes.
+    type Options;
+
+    /// Checks what the values mean together. `text` is what the file was read from.
+    fn options(self, text: &str, overrides: &Overrides) -> Result<Self::Options>;
+}
+
+/// Reads a configuration file of either kind.
+pub(crate) fn read<F: File>(path: &Path, overrides: &Overrides) -> Result<F::Options> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    parse::<F>(&text, overrides).with_context(|| format!("in the configuration {}", path.display()))
+}
+
+fn parse<F: File>(text: &str, overrides: &Overrides) -> Result<F::Options> {
+    // The error of the TOML library shows line, column and the keys that would be allowed.
+    toml::from_str::<F>(text)?.options(text, overrides)
+}
+
+/// The line of a table, as people count.
+fn place<T>(text: &str, table: &Spanned<T>) -> String {
+    let before = text.get(..table.span().start).unwrap_or_default();
+    format!("line {}", before.matches('\n').count() + 1)
+}
+
 fn loop_options(node: &Node, overrides: &Overrides) -> Result<LoopOptions> {
-    ensure!(!node.name.is_empty(), "[node] name is empty: give the node a name");
     let busy_poll = overrides.busy_poll.or(node.busy_poll).unwrap_or(Duration::ZERO);
     ensure!(busy_poll <= Duration::from_secs(10), "[node] busy_poll is more than 10s: use 10s or less");
     Ok(LoopOptions { name: node.name.clone(), busy_poll })
 }
 
-fn link_options(link: Link, overrides: &Overrides) -> Result<LinkOptions> {
+fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
     let kind = match link.kind {
         Kind::Packet => {
             if link.listen.is_some() || link.mtu.is_some() {
                 bail!("[link] listen and mtu belong to kind = \"udp\": remove them, or change the kind");
             }
-            let interface = link.interface.context("[link] kind = \"packet\" needs interface = \"…\"")?;
+            let interface = link.interface.clone();
+            let interface = interface.context("[link] kind = \"packet\" needs interface = \"…\"")?;
             LinkKind::Packet { interface }
         }
         Kind::Udp => {
@@ -185,30 +212,21 @@ fn link_options(link: Link, overrides: &Overrides) -> Result<LinkOptions> {
                 bail!("[link] interface belongs to kind = \"packet\": remove it, or change the kind");
             }
             let listen = link.listen.context("[link] kind = \"udp\" needs listen = \"ADDRESS:PORT\"")?;
-            let listen = listen.parse().with_context(|| {
-                format!("[link] listen = {listen:?} is not ADDRESS:PORT, as in \"0.0.0.0:4700\"")
-            })?;
             LinkKind::Udp { listen, mtu: link.mtu }
         }
     };
     Ok(LinkOptions {
         kind,
-        capture: overrides.capture.clone().or(link.capture),
-        impair: overrides.impair.clone().or(link.impair),
+        capture: overrides.capture.clone().or_else(|| link.capture.clone()),
+        impair: overrides.impair.clone().or_else(|| link.impair.clone()),
     })
 }
 
 fn session_options(session: &Session) -> Result<SessionOptions> {
-    if let Some(window) = session.window_frames {
-        ensure!(
-            (16..=4096).contains(&window),
-            "[session] window_frames = {window} is out of range: use 16 to 4096"
-        );
-    }
     let dead_after = session.dead_after.unwrap_or(Duration::from_secs(1));
     let heartbeat = session.heartbeat.unwrap_or(dead_after / 10);
     ensure!(
-        heartbeat >= Duration::from_millis(1) && heartbeat * 4 <= dead_after,
+        heartbeat >= Duration::from_millis(1) && heartbeat.saturating_mul(4) <= dead_after,
         "[session] dead_after has to be at least four times heartbeat, and heartbeat at least 1ms"
     );
     ensure!(dead_after <= Duration::from_secs(4), "[session] dead_after is more than 4s: use 4s or less");
@@ -220,112 +238,98 @@ fn session_options(session: &Session) -> Result<SessionOptions> {
     })
 }
 
-impl BoxFile {
-    /// Checks the values and makes the box's options of them.
-    pub(crate) fn options(self, overrides: &Overrides) -> Result<BoxOptions> {
-        ensure!(!self.devices.is_empty(), "the box has no [[device]]: add at least one");
-        let mut devices: Vec<DeviceOptions> = Vec::new();
-        for device in self.devices {
-            let Device::Nvme { name, serial, model, queue_pairs, cmb_bytes, namespaces } = device;
-            ensure!(
-                (1..=32).contains(&name.len()) && !name.contains('\0'),
-                "[[device]] name = {name:?} has to be 1 to 32 bytes long"
-            );
-            ensure!(
-                devices.iter().all(|other| other.name != name),
-                "[[device]] name = {name:?} stands twice: names are unique in a box"
-            );
-            let ascii = |text: &str| text.bytes().all(|byte| (0x20..0x7F).contains(&byte));
-            ensure!(
-                (1..=20).contains(&serial.len()) && ascii(&serial),
-                "[[device]] serial = {serial:?} has to be 1 to 20 printable ASCII characters"
-            );
-            let model = model.unwrap_or_else(|| "Etherslot NVMe".to_owned());
-            ensure!(
-                (1..=40).contains(&model.len()) && ascii(&model),
-                "[[device]] model = {model:?} has to be 1 to 40 printable ASCII characters"
-            );
-            let queue_pairs = queue_pairs.unwrap_or(64);
-            ensure!(
-                (1..=64).contains(&queue_pairs),
-                "[[device]] queue_pairs = {queue_pairs} is out of range: use 1 to 64"
-            );
-            if let Some(bytes) = cmb_bytes {
-                ensure!(
-                    bytes.is_power_of_two() && (4096..=64 << 20).contains(&bytes),
-                    "[[device]] cmb_bytes = {bytes} has to be a power of two from 4096 to 67108864"
-                );
-            }
-            ensure!(
-                !namespaces.is_empty(),
-                "[[device]] {name:?} has no [[device.namespace]]: add at least one"
-            );
-            ensure!(
-                namespaces.len() <= 32,
-                "[[device]] {name:?} has more than 32 namespaces: use 32 or fewer"
-            );
-            for namespace in &namespaces {
-                ensure!(
-                    matches!(namespace.block_bytes, 512 | 4096),
-                    "[[device.namespace]] block_bytes = {} is not possible: use 512 or 4096",
-                    namespace.block_bytes
-                );
-            }
-            let namespaces = namespaces
-                .into_iter()
-                .map(|Namespace { path, block_bytes, read_only }| NamespaceOptions {
-                    path,
-                    block_bytes,
-                    read_only,
-                })
-                .collect();
-            devices.push(DeviceOptions {
-                name,
-                nvme: NvmeOptions { serial, model, queue_pairs, cmb_bytes, namespaces },
-            });
+/// What both kinds of files begin with.
+fn common(
+    text: &str,
+    node: &Node,
+    link: &Spanned<Link>,
+    session: Option<&Spanned<Session>>,
+    overrides: &Overrides,
+) -> Result<(LoopOptions, LinkOptions, SessionOptions)> {
+    let link = link_options(link.get_ref(), overrides).with_context(|| place(text, link))?;
+    let session = match session {
+        Some(session) => session_options(session.get_ref()).with_context(|| place(text, session))?,
+        None => session_options(&Session::default())?,
+    };
+    Ok((loop_options(node, overrides)?, link, session))
+}
+
+fn device_options(device: Device, others: &[DeviceOptions]) -> Result<DeviceOptions> {
+    let Device { name, serial, model, queue_pairs, cmb_bytes, namespaces, .. } = device;
+    ensure!(
+        others.iter().all(|other| other.name != name),
+        "[[device]] name = {name:?} stands twice: names are unique in a box"
+    );
+    ensure!(!namespaces.is_empty(), "[[device]] {name:?} has no [[device.namespace]]: add at least one");
+    ensure!(namespaces.len() <= 32, "[[device]] {name:?} has more than 32 namespaces: use 32 or fewer");
+    let namespaces = namespaces
+        .into_iter()
+        .map(|Namespace { path, block_bytes, read_only }| NamespaceOptions { path, block_bytes, read_only })
+        .collect();
+    let nvme = NvmeOptions {
+        serial,
+        model: model.unwrap_or_else(|| "Etherslot NVMe".to_owned()),
+        queue_pairs: queue_pairs.unwrap_or(64),
+        cmb_bytes,
+        namespaces,
+    };
+    Ok(DeviceOptions { name, nvme })
+}
+
+fn slot_options(slot: Slot, link: &LinkKind, others: &[SlotOptions]) -> Result<SlotOptions> {
+    let Slot { device, r#box: address, socket, interrupts } = slot;
+    match (link, address) {
+        (LinkKind::Packet { .. }, Address::Mac(_)) | (LinkKind::Udp { .. }, Address::Udp(_)) => {}
+        (LinkKind::Packet { .. }, _) => {
+            bail!("[[slot]] box = \"{address}\" is no MAC address, as a link of kind = \"packet\" needs")
         }
-        Ok(BoxOptions {
-            run: loop_options(&self.node, overrides)?,
-            link: link_options(self.link, overrides)?,
-            session: session_options(&self.session)?,
-            devices,
-        })
+        (LinkKind::Udp { .. }, _) => {
+            bail!("[[slot]] box = \"{address}\" is not ADDRESS:PORT, as a link of kind = \"udp\" needs")
+        }
+    }
+    ensure!(
+        others.iter().all(|other| other.socket != socket),
+        "[[slot]] socket = {} stands twice: every slot needs its own",
+        socket.display()
+    );
+    ensure!(
+        others.iter().all(|other| other.device != device || other.address != address),
+        "[[slot]] device = {device:?} of box {address} stands twice: a device has one slot"
+    );
+    let interrupts = match interrupts {
+        InterruptKind::MsiX => Interrupts::MsiX,
+        InterruptKind::Msi => Interrupts::Msi,
+    };
+    Ok(SlotOptions { device, address, socket, interrupts })
+}
+
+impl File for BoxFile {
+    type Options = BoxOptions;
+
+    fn options(self, text: &str, overrides: &Overrides) -> Result<BoxOptions> {
+        let (run, link, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        ensure!(!self.devices.is_empty(), "the box has no [[device]]: add at least one");
+        let mut devices = Vec::new();
+        for device in self.devices {
+            let place = place(text, &device);
+            devices.push(device_options(device.into_inner(), &devices).context(place)?);
+        }
+        Ok(BoxOptions { run, link, session, devices })
     }
 }
 
-impl HostFile {
-    /// Checks the values and makes the host's options of them.
-    pub(crate) fn options(self, overrides: &Overrides) -> Result<HostOptions> {
+impl File for HostFile {
+    type Options = HostOptions;
+
+    fn options(self, text: &str, overrides: &Overrides) -> Result<HostOptions> {
+        let (run, link, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
         ensure!(!self.slots.is_empty(), "the host has no [[slot]]: add at least one");
-        let mut slots: Vec<SlotOptions> = Vec::new();
+        let mut slots = Vec::new();
         for slot in self.slots {
-            let Slot { device, r#box, socket, interrupts } = slot;
-            ensure!(
-                (1..=32).contains(&device.len()) && !device.contains('\0'),
-                "[[slot]] device = {device:?} has to be 1 to 32 bytes long"
-            );
-            ensure!(
-                slots.iter().all(|other| other.socket != socket),
-                "[[slot]] socket = {} stands twice: every slot needs its own",
-                socket.display()
-            );
-            let address = r#box.parse().context("[[slot]] box")?;
-            ensure!(
-                slots.iter().all(|other| other.device != device || other.address != address),
-                "[[slot]] device = {device:?} of box {address} stands twice: a device has one slot"
-            );
-            let interrupts = match interrupts {
-                InterruptKind::MsiX => Interrupts::MsiX,
-                InterruptKind::Msi => Interrupts::Msi,
-            };
-            slots.push(SlotOptions { device, address, socket, interrupts });
+            let place = place(text, &slot);
+            slots.push(slot_options(slot.into_inner(), &link.kind, &slots).context(place)?);
         }
-        Ok(HostOptions {
-            run: loop_options(&self.node, overrides)?,
-            link: link_options(self.link, overrides)?,
-            session: session_options(&self.session)?,
-            slots,
-        })
+        Ok(HostOptions { run, link, session, slots })
     }
 }
 
@@ -333,69 +337,102 @@ impl HostFile {
 mod tests {
     use super::*;
 
-    const BOX: &str = r#"
-        [node]
-        name = "box"
-        [link]
-        kind = "packet"
-        interface = "eth0"
-        [[device]]
-        kind = "nvme"
-        name = "disk0"
-        serial = "ES0001"
-        [[device.namespace]]
-        path = "/disk.img"
-    "#;
+    const BOX: &str = r#"[node]
+name = "box"
+[link]
+kind = "packet"
+interface = "eth0"
+[[device]]
+kind = "nvme"
+name = "disk0"
+serial = "ES0001"
+[[device.namespace]]
+path = "/disk.img"
+"#;
 
-    fn box_error(text: &str) -> String {
-        let result = parse::<BoxFile>(text).and_then(|file| file.options(&Overrides::default()));
-        format!("{:#}", result.expect_err("the text has a mistake"))
-    }
+    const HOST: &str = r#"[node]
+name = "host"
+[link]
+kind = "packet"
+interface = "eth0"
+[[slot]]
+device = "disk0"
+box = "02:00:00:00:00:02"
+socket = "/run/disk0.sock"
+"#;
 
     #[test]
-    fn a_minimal_box_is_taken_with_defaults() {
-        let options = parse::<BoxFile>(BOX).unwrap().options(&Overrides::default()).unwrap();
+    fn minimal_files_are_taken_with_defaults() {
+        let options = parse::<BoxFile>(BOX, &Overrides::default()).unwrap();
         assert_eq!(options.devices[0].nvme.namespaces[0].block_bytes, 512);
         assert_eq!(options.session.dead_after, Duration::from_secs(1));
+        let options = parse::<HostFile>(HOST, &Overrides::default()).unwrap();
+        assert_eq!(options.slots[0].interrupts, Interrupts::MsiX);
     }
 
-    #[test]
-    fn an_unknown_key_is_refused_with_its_line() {
-        let error = box_error(&BOX.replace("name = \"disk0\"", "nmae = \"disk0\""));
-        assert!(error.contains("nmae") && error.contains("line"), "{error}");
-    }
+    /// What is changed in the good file, the line where the mistake is, and words of the remedy.
+    type Case = (&'static str, &'static str, usize, &'static str);
 
-    #[test]
-    fn bad_values_name_the_key_and_the_remedy() {
-        let cases = [
-            ("kind = \"packet\"", "kind = \"pakcet\"", "packet"),
-            ("interface = \"eth0\"", "listen = \"eth0\"", "listen"),
-            ("serial = \"ES0001\"", "serial = \"\"", "serial"),
-            ("path = \"/disk.img\"", "path = \"/disk.img\"\nblock_bytes = 520", "512 or 4096"),
-            ("name = \"box\"", "name = \"box\"\nbusy_poll = \"50\"", "unit"),
-            ("[[device]]", "[session]\nwindow_frames = 3\n[[device]]", "16 to 4096"),
-        ];
-        for (from, to, expected) in cases {
-            let error = box_error(&BOX.replace(from, to));
-            assert!(error.contains(expected), "{to}: {error}");
+    fn refuses<F: File<Options: std::fmt::Debug>>(good: &str, cases: &[Case]) {
+        for &(from, to, line, remedy) in cases {
+            let bad = good.replacen(from, to, 1);
+            assert_ne!(bad, good, "{from}");
+            let error = parse::<F>(&bad, &Overrides::default()).expect_err(to);
+            let error = format!("{error:#}");
+            assert!(error.contains(remedy), "{to}: no {remedy:?} in: {error}");
+            assert!(error.contains(&format!("line {line}")), "{to}: not line {line}: {error}");
         }
     }
 
     #[test]
-    fn a_host_slot_needs_an_address() {
-        let text = r#"
-            [node]
-            name = "host"
-            [link]
-            kind = "packet"
-            interface = "eth0"
-            [[slot]]
-            device = "disk0"
-            box = "nowhere"
-            socket = "/run/disk0.sock"
-        "#;
-        let result = parse::<HostFile>(text).and_then(|file| file.options(&Overrides::default()));
-        let error = format!("{:#}", result.expect_err("no address"));
-        assert!(error.contains("MAC"), "{error}");
+    fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
+        let long = "serial = \"123456789012345678901\"";
+        refuses::<BoxFile>(
+            BOX,
+            &[
+                ("name = \"disk0\"", "nmae = \"disk0\"", 8, "`name`"),
+                ("serial = \"ES0001\"", "serail = \"ES0001\"", 9, "`serial`"),
+                ("kind = \"nvme\"", "kind = \"floppy\"", 7, "nvme"),
+                ("kind = \"packet\"", "kind = \"pakcet\"", 4, "`packet`"),
+                ("interface = \"eth0\"", "listen = \"eth0\"", 5, "ADDRESS:PORT"),
+                ("interface = \"eth0\"", "listen = \"0.0.0.0:1\"", 3, "change the kind"),
+                ("interface = \"eth0\"", "interface = \"eth0\"\nimpair = \"lost=1%\"", 6, "loss"),
+                ("name = \"box\"", "name = \"\"", 2, "1 to 255"),
+                ("name = \"box\"", "name = \"box\"\nbusy_poll = \"50\"", 3, "unit"),
+                ("name = \"disk0\"", "name = \"\"", 8, "1 to 32"),
+                ("serial = \"ES0001\"", "serial = \"\"", 9, "1 to 20"),
+                ("serial = \"ES0001\"", long, 9, "1 to 20"),
+                ("serial = \"ES0001\"", "serial = \"A\"\nmodel = \"\"", 10, "1 to 40"),
+                ("serial = \"ES0001\"", "serial = \"A\"\nqueue_pairs = 65", 10, "1 to 64"),
+                ("serial = \"ES0001\"", "serial = \"A\"\ncmb_bytes = 5000", 10, "power of two"),
+                ("path = \"/disk.img\"", "path = \"/d\"\nblock_bytes = 520", 12, "512 or 4096"),
+                ("[[device]]", "[session]\nwindow_frames = 3\n[[device]]", 7, "16 to 4096"),
+                ("[[device]]", "[session]\ndead_after = \"9s\"\n[[device]]", 6, "4s or less"),
+                ("[[device.namespace]]\npath = \"/disk.img\"\n", "", 6, "add at least one"),
+            ],
+        );
+        let twice = BOX[BOX.find("[[device]]").unwrap()..].to_owned();
+        let error = parse::<BoxFile>(&format!("{BOX}{twice}"), &Overrides::default()).unwrap_err();
+        assert!(format!("{error:#}").contains("line 12"), "{error:#}");
+    }
+
+    #[test]
+    fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
+        refuses::<HostFile>(
+            HOST,
+            &[
+                ("socket =", "scoket =", 9, "`socket`"),
+                ("02:00:00:00:00:02", "nowhere", 8, "MAC"),
+                ("02:00:00:00:00:02", "10.0.0.1:4700", 6, "MAC"),
+                ("interface = \"eth0\"", "listen = \"0.0.0.0:0\"", 3, "change the kind"),
+                ("device = \"disk0\"", "device = \"disk0\"\ninterrupts = \"intx\"", 8, "`msi-x`"),
+            ],
+        );
+        let udp =
+            HOST.replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"udp\"\nlisten = \"0.0.0.0:0\"");
+        refuses::<HostFile>(&udp, &[("disk0", "disk1", 6, "ADDRESS:PORT")]);
+        let twice = HOST[HOST.find("[[slot]]").unwrap()..].to_owned();
+        let error = parse::<HostFile>(&format!("{HOST}{twice}"), &Overrides::default()).unwrap_err();
+        assert!(format!("{error:#}").contains("line 10"), "{error:#}");
     }
 }

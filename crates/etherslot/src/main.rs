@@ -1,6 +1,7 @@
 //! `etherslot`: the I/O box and the host node of PCI Express over Ethernet.
 
 mod config;
+mod value;
 
 use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
@@ -65,14 +66,14 @@ fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Box(daemon) => {
             let (check, path, overrides) = daemon.split();
-            let options = config::read::<config::BoxFile>(&path)?.options(&overrides)?;
+            let options = config::read::<config::BoxFile>(&path, &overrides)?;
             if !check {
                 etherslot_runtime::box_daemon::run(&options)?;
             }
         }
         Command::Host(daemon) => {
             let (check, path, overrides) = daemon.split();
-            let options = config::read::<config::HostFile>(&path)?.options(&overrides)?;
+            let options = config::read::<config::HostFile>(&path, &overrides)?;
             if !check {
                 // This very program, whatever has become of its file.
                 let mut keeper = process::Command::new("/proc/self/exe");

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use etherslot_netio::Address;
+pub use etherslot_netio::Address;
+pub use etherslot_netio::impair::Impairment;
 
 /// An I/O box.
 #[derive(Debug)]

@@ -1,0 +1,119 @@
+//! Values of the configuration that are checked as they are read, so that what is wrong is told with its line.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use etherslot_runtime::options::{Address, Impairment};
+use serde::{Deserialize, Deserializer, de};
+
+/// `value` as it was written, unless `check` says what to write instead.
+fn checked<'de, D, T, U, E>(deserializer: D, check: impl FnOnce(T) -> Result<U, E>) -> Result<U, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+    E: Display,
+{
+    check(T::deserialize(deserializer)?).map_err(de::Error::custom)
+}
+
+/// Text without control characters, since it is shown to people and told to peers.
+fn text(text: String, bytes: RangeInclusive<usize>) -> Result<String, String> {
+    if bytes.contains(&text.len()) && !text.chars().any(char::is_control) {
+        Ok(text)
+    } else {
+        Err(format!("{text:?} has to be {} to {} bytes of text", bytes.start(), bytes.end()))
+    }
+}
+
+/// Text of a device's Identify data: printable ASCII.
+fn ascii(text: String, most: usize) -> Result<String, String> {
+    if (1..=most).contains(&text.len()) && text.bytes().all(|byte| (0x20..0x7F).contains(&byte)) {
+        Ok(text)
+    } else {
+        Err(format!("{text:?} has to be 1 to {most} printable ASCII characters"))
+    }
+}
+
+fn in_range(value: u16, range: RangeInclusive<u16>) -> Result<u16, String> {
+    if range.contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("{value} is out of range: use {} to {}", range.start(), range.end()))
+    }
+}
+
+/// A number with its unit.
+pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    checked(deserializer, |text: String| {
+        let form = "write a number and its unit, as in \"50us\", \"100ms\" or \"2s\"";
+        humantime::parse_duration(&text).map(Some).map_err(|error| format!("{error}; {form}"))
+    })
+}
+
+/// `[node] name`.
+pub(crate) fn node_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    checked(deserializer, |name| text(name, 1..=255))
+}
+
+/// `[link] listen`.
+pub(crate) fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    checked(deserializer, |text: String| {
+        text.parse().map(Some).map_err(|_| format!("{text:?} is not ADDRESS:PORT, as in \"0.0.0.0:4700\""))
+    })
+}
+
+/// `[link] impair`.
+pub(crate) fn faults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    checked(deserializer, |text: String| text.parse::<Impairment>().map(|_| Some(text)))
+}
+
+/// `[session] window_frames`.
+pub(crate) fn window_frames<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    checked(deserializer, |frames| in_range(frames, 16..=4096).map(Some))
+}
+
+/// A device's name, in the box and for a slot.
+pub(crate) fn device_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    checked(deserializer, |name| text(name, 1..=32))
+}
+
+/// `[[device]] serial`.
+pub(crate) fn serial<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    checked(deserializer, |serial| ascii(serial, 20))
+}
+
+/// `[[device]] model`.
+pub(crate) fn model<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    checked(deserializer, |model| ascii(model, 40).map(Some))
+}
+
+/// `[[device]] queue_pairs`.
+pub(crate) fn queue_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    checked(deserializer, |pairs| in_range(pairs, 1..=64).map(Some))
+}
+
+/// `[[device]] cmb_bytes`.
+pub(crate) fn cmb_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    checked(deserializer, |bytes: u32| {
+        if bytes.is_power_of_two() && (4096..=64 << 20).contains(&bytes) {
+            Ok(Some(bytes))
+        } else {
+            Err(format!("{bytes} has to be a power of two from 4096 to 67108864"))
+        }
+    })
+}
+
+/// `[[device.namespace]] block_bytes`.
+pub(crate) fn block_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    checked(deserializer, |bytes| match bytes {
+        512 | 4096 => Ok(bytes),
+        _ => Err(format!("{bytes} is not possible: use 512 or 4096")),
+    })
+}
+
+/// `[[slot]] box`.
+pub(crate) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
+    checked(deserializer, |text: String| text.parse::<Address>())
+}
