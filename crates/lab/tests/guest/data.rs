@@ -20,10 +20,10 @@ fn namespace_disk(guest: &Guest, name: &NvmeName, id: u32) -> String {
     let mut disk = String::new();
     wait_until(&format!("namespace {id}"), SOON, || {
         let found = guest.run(&look, SOON).unwrap().stdout;
-        disk = found.split('/').next().unwrap_or_default().to_owned();
-        disk.starts_with("nvme")
+        disk = found.split('/').next().map(|name| format!("/dev/{name}")).unwrap_or_default();
+        !found.is_empty()
     });
-    format!("/dev/{disk}")
+    disk
 }
 
 /// Random writes of small and large blocks, alone and 32 at a time, in an area of their own each.

@@ -2,6 +2,9 @@
 //!
 //! One at a time, please (`--test-threads=1`): the guests are slow enough alone.
 
+mod daemons;
+mod data;
+mod drive;
 mod recovery;
 mod stand;
 mod story;
