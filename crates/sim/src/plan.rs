@@ -268,9 +268,12 @@ impl Plan {
     pub(crate) fn new(seed: u64, scenario: Scenario) -> Self {
         let source = Random::new(seed);
         let random = &mut source.fork("plan", 0);
-        let boxes = if random.percent(75) { 1 } else { 2 };
-        let hosts = random.range(1, 3) as usize;
-        let device_count = hosts + if random.percent(60) { 0 } else { random.range(1, 2) as usize };
+        // A long run takes 16-bit numbers round.
+        let long = random.percent(1);
+        let boxes = if long || random.percent(75) { 1 } else { 2 };
+        let hosts = if long { 1 } else { random.range(1, 3) as usize };
+        let more = if long || random.percent(60) { 0 } else { random.range(1, 2) as usize };
+        let device_count = hosts + more;
         let disasters = matches!(scenario, Scenario::Restarts | Scenario::Partitions)
             || scenario == Scenario::Swarm && random.percent(60);
         let transparent = !disasters && scenario != Scenario::Hostile;
@@ -295,10 +298,17 @@ impl Plan {
         };
         let sessions: Vec<_> = (0..boxes + hosts).map(|_| plan_session(random, mtu)).collect();
         let devices: Vec<_> = (0..device_count).map(|index| plan_device(random, index, boxes)).collect();
-        let commands = random.magnitude(50, 300) as u32;
+        let commands = if long { 20_000 } else { random.magnitude(50, 800) as u32 };
         let mut guests = Vec::new();
         for (index, device) in devices.iter().enumerate() {
             let mut guest = plan_guest(random, device, commands / device_count as u32, transparent);
+            if long {
+                guest.max_bytes = 131_072;
+                guest.depth = guest.depth.max(8);
+                guest.burst = 1_000;
+                guest.pause_ns = (1_000, 10_000);
+                (guest.reset_ppm, guest.abort_running_percent) = (0, 0);
+            }
             guest.vandal = scenario == Scenario::Hostile && random.percent(50);
             guests.push((index % hosts, guest));
         }
