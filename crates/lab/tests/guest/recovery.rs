@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use etherslot_lab::fio::{Load, Until};
 use etherslot_lab::{
     Cache, Daemon, Disk, Guest, GuestOptions, Interrupts, Namespace, NetOptions, Rig, RigBase, RigOptions,
     Run,
@@ -137,6 +138,15 @@ fn a_killed_host_costs_the_guest_errors_and_a_new_one_takes_its_place_by_hot_plu
         interrupts.contains("MSI") && !interrupts.contains("MSIX") && !interrupts.contains("MSI-X"),
         "{interrupts}"
     );
+
+    story.tell("the host is stopped under load");
+    let load = Load { device: name.disk, until: Until::Time(LOAD), depth: 16, ..Load::default() };
+    let load = rig.guest.spawn(&load.command()).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(rig.host.stop().unwrap().code(), Some(0), "{}", rig.host.log());
+    assert_ne!(load.wait(ERRORS_WITHIN).unwrap().status, 0);
+    assert!(rig.guest.process().is_running(), "QEMU stays up");
+    rig.guest.check("sync", PROMPT).unwrap();
 }
 
 #[test]
