@@ -1,11 +1,11 @@
 //! Hostile peers, a hostile network and a hostile guest against the box and the host node, in virtual time.
 //!
 //! The first byte of an input says who takes part beside the two nodes and their guest: nobody, another host, another box in
-//! place of the box; and whether the device is attached before it begins. What follows are steps: time passes, frames are
-//! delivered, dropped, doubled, replayed (those of earlier lives too), changed and sealed again, or made up; peers in a
-//! session of their own say what they should not; the guest accesses whatever it wants; nodes die. Whatever happens, no
-//! node panics, works or waits without end, or grows, and every access of the guest is answered once and in time. When
-//! it is over, and nothing was heard for a while, the device is attached and works.
+//! place of the box; whether the device is attached before it begins; and which mode the sessions have. What follows are
+//! steps: time passes, frames are delivered, dropped, doubled, replayed (those of earlier lives too), changed and sealed
+//! again, or made up; peers in a session of their own say what they should not; the guest accesses whatever it wants;
+//! nodes die. Whatever happens, no node panics, works or waits without end, or grows, and every access of the guest is
+//! answered once and in time. When it is over, and nothing was heard for a while, the device is attached and works.
 
 #![no_main]
 
@@ -22,6 +22,7 @@ mod world;
 
 use etherslot_fuzz::Input;
 use etherslot_node::Interrupts;
+use etherslot_session::Mode;
 use evil::{Evil, MANNERS};
 use guest::Machine;
 use libfuzzer_sys::fuzz_target;
@@ -33,7 +34,8 @@ const MAX_TIME_NS: u64 = 20_000 * MS;
 fuzz_target!(|input: &[u8]| {
     let mut input = Input::new(input);
     let form = input.u8();
-    let mut world = World::new();
+    let mode = if form & 16 == 0 { Mode::Selective } else { Mode::Classic };
+    let mut world = World::new(mode);
     let begins_well = form & 4 == 0;
     if begins_well {
         assert!(world.attach(), "the device is not attached to begin with");
@@ -44,11 +46,11 @@ fuzz_target!(|input: &[u8]| {
             // As itself, or as the host.
             let node = if form & 8 == 0 { EVIL } else { 2 };
             let epoch = world.other_epoch();
-            world.evil_host = Some(Evil::new(&session_config(EVIL), node, true, now_ns, epoch));
+            world.evil_host = Some(Evil::new(&session_config(EVIL, mode), node, true, now_ns, epoch));
         }
         2 => {
             let epoch = world.other_epoch();
-            let mut evil = Evil::new(&session_config(1), 1, false, now_ns, epoch);
+            let mut evil = Evil::new(&session_config(1, mode), 1, false, now_ns, epoch);
             dress(&mut input, &mut evil);
             world.evil_box = Some(evil);
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use etherslot_fuzz::heap;
 use etherslot_node::{BoxLimits, BoxNode, HostNode, Interrupts, SlotConfig};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
-use etherslot_session::{Config, State};
+use etherslot_session::{Config, Mode, State};
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
 
@@ -86,13 +86,15 @@ pub struct World {
     box_awake: bool,
     steps: u32,
     lives: u64,
+    pub mode: Mode,
     heap_bytes: usize,
 }
 
 /// Small, so that its limits are met, and quick to take and give back.
-pub fn session_config(node: u8) -> Config {
+pub fn session_config(node: u8, mode: Mode) -> Config {
     Config {
         node: NodeId([node; 16]),
+        mode,
         window_frames: 16,
         backlog_frames: 8,
         streams: STREAMS,
@@ -101,24 +103,25 @@ pub fn session_config(node: u8) -> Config {
     }
 }
 
-fn new_box(life: u64) -> BoxNode<u8> {
+fn new_box(life: u64, mode: Mode) -> BoxNode<u8> {
     let endpoint = Box::new(Endpoint::new(Box::<Engine>::default(), EndpointConfig::default()));
     let name = Name::new(DEVICE).expect("a name of letters");
-    BoxNode::new(&session_config(BOX), BoxLimits { sessions: 4 }, life, vec![(name, endpoint)])
+    BoxNode::new(&session_config(BOX, mode), BoxLimits { sessions: 4 }, life, vec![(name, endpoint)])
 }
 
-fn new_host(life: u64) -> HostNode<u8> {
+fn new_host(life: u64, mode: Mode) -> HostNode<u8> {
     let name = Name::new(DEVICE).expect("a name of letters");
-    HostNode::new(session_config(HOST), life, &[SlotConfig { name, address: BOX, hide_msix: false }])
+    HostNode::new(session_config(HOST, mode), life, &[SlotConfig { name, address: BOX, hide_msix: false }])
 }
 
 impl World {
-    pub fn new() -> Self {
+    /// The nodes with sessions in `mode`, if they agree on it.
+    pub fn new(mode: Mode) -> Self {
         let heap_bytes = heap::taken_bytes();
         Self {
             now_ns: MS,
-            box_node: new_box(1),
-            host: new_host(2),
+            box_node: new_box(1, mode),
+            host: new_host(2, mode),
             machine: Machine::new(),
             evil_host: None,
             evil_box: None,
@@ -129,6 +132,7 @@ impl World {
             box_awake: true,
             steps: 0,
             lives: 2,
+            mode,
             heap_bytes,
         }
     }
@@ -142,13 +146,13 @@ impl World {
 
     pub fn restart_box(&mut self) {
         self.lives += 1;
-        self.box_node = new_box(self.lives);
+        self.box_node = new_box(self.lives, self.mode);
         self.box_awake = true;
     }
 
     pub fn restart_host(&mut self) {
         self.lives += 1;
-        self.host = new_host(self.lives);
+        self.host = new_host(self.lives, self.mode);
         self.host_awake = true;
         self.machine.forget();
     }
@@ -169,7 +173,7 @@ impl World {
     pub fn collect(&mut self) {
         let now_ns = self.now_ns;
         self.steps += 1;
-        if self.steps % TIMER_STEPS == 0 || !self.host_awake && !self.box_awake {
+        if self.steps.is_multiple_of(TIMER_STEPS) || !self.host_awake && !self.box_awake {
             self.host_awake |= self.host.deadline_ns().is_some_and(|at| at <= now_ns);
             self.box_awake |= self.box_node.deadline_ns().is_some_and(|at| at <= now_ns);
         }

@@ -1,0 +1,215 @@
+//! The Root Complex above the switch: it holds every TLP to the rules, and answers reads well or badly.
+
+use std::collections::VecDeque;
+
+use etherslot_pci::completer;
+use etherslot_pci::{TlpOut, data_lead};
+use etherslot_wire::tlp::{Completion, CplStatus, Header, MAX_BYTES, MemRequest, Op};
+use etherslot_wire::{FunctionId, Tag};
+
+use crate::machine::{MEMORY_BYTES, MESSAGES};
+
+const ROOT: FunctionId = FunctionId::new(0, 0, 0);
+/// Completions of the guest's own reads that are kept for it.
+const KEPT: usize = 64;
+
+/// How a read is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    Right,
+    /// One Completion of several, the others later.
+    Begin,
+    Unsupported,
+    Aborted,
+    Retry,
+    Poisoned,
+    OtherCount,
+    OtherTag,
+    Short,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    request: MemRequest,
+    sent_ns: u64,
+    /// Bytes that were answered.
+    answered: usize,
+    never: bool,
+}
+
+/// What a TLP from below may be like now.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    pub now_ns: u64,
+    pub function: FunctionId,
+    pub max_payload: usize,
+    pub max_read_request: usize,
+    /// The least time for which a Tag that was given up is not used again, ns.
+    pub quarantine_ns: u64,
+}
+
+/// The Root Complex, with the guest's memory.
+pub struct Root {
+    /// Bytes of the largest TLP that goes undivided; 0 is no room.
+    pub room: usize,
+    /// TLPs that are taken.
+    pub budget: usize,
+    pub memory: Box<[u8]>,
+    pub rules: Rules,
+    reads: Vec<Read>,
+    answers: VecDeque<(Completion, Vec<u8>)>,
+    /// Interrupt messages.
+    pub interrupts: u64,
+}
+
+impl Root {
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            room: MAX_BYTES,
+            budget: usize::MAX,
+            memory: vec![0; MEMORY_BYTES].into_boxed_slice(),
+            rules,
+            reads: Vec::new(),
+            answers: VecDeque::new(),
+            interrupts: 0,
+        }
+    }
+
+    /// Reads that wait for an answer.
+    pub fn reads(&self) -> usize {
+        self.reads.iter().filter(|read| !read.never).count()
+    }
+
+    /// Nothing from before will be answered any more.
+    pub fn forget(&mut self) {
+        for read in &mut self.reads {
+            read.never = true;
+        }
+        self.answers.clear();
+    }
+
+    /// The data of a successful Completion for the guest, if it has come.
+    pub fn take_answer(&mut self, tag: Tag) -> Option<Vec<u8>> {
+        let place = self.answers.iter().position(|(completion, _)| completion.tag == tag)?;
+        let (completion, data) = self.answers.remove(place)?;
+        (completion.status == CplStatus::Success).then_some(data)
+    }
+
+    /// Answers the read numbered `index` of those that wait: calls `receive` with the Completions.
+    pub fn answer(
+        &mut self,
+        index: usize,
+        manner: Manner,
+        max_payload: u16,
+        receive: &mut dyn FnMut(&Header, &[u8]),
+    ) {
+        let Some(place) = self.reads.iter().enumerate().filter(|(_, read)| !read.never).nth(index) else {
+            return;
+        };
+        let (place, &Read { request, answered, .. }) = place;
+        let (lead, bytes) = request.span();
+        let start = usize::try_from(request.address).ok().and_then(|address| address.checked_add(lead));
+        let range = start.and_then(|start| Some(start..start.checked_add(bytes)?));
+        let data = range.and_then(|range| self.memory.get(range));
+        let status = match manner {
+            Manner::Never => {
+                self.reads[place].never = true;
+                return;
+            }
+            Manner::Unsupported => Some(CplStatus::UnsupportedRequest),
+            Manner::Aborted => Some(CplStatus::CompleterAbort),
+            Manner::Retry => Some(CplStatus::RetryStatus),
+            _ if data.is_none() => Some(CplStatus::UnsupportedRequest),
+            _ => None,
+        };
+        if let (None, Some(data)) = (status, data) {
+            let mut parts = completer::completions(&request, ROOT, completer::ROOT_RCB_BYTES, max_payload);
+            let mut parts = parts.by_ref().skip_while(|part| part.offset < answered).peekable();
+            while let Some(mut part) = parts.next() {
+                let mut header_data = vec![0; part.completion.length_dw as usize * 4];
+                let lead = part.completion.lower_address as usize & 3;
+                header_data[lead..lead + part.bytes]
+                    .copy_from_slice(&data[part.offset..part.offset + part.bytes]);
+                match manner {
+                    Manner::OtherCount => part.completion.byte_count ^= 4,
+                    Manner::OtherTag => part.completion.tag ^= 1,
+                    Manner::Short => {
+                        part.completion.length_dw -= 1;
+                        header_data.truncate(part.completion.length_dw as usize * 4);
+                    }
+                    _ => {}
+                }
+                let mut header = Header::new(Op::Completion(part.completion));
+                header.poisoned = manner == Manner::Poisoned;
+                receive(&header, &header_data);
+                if manner == Manner::Begin && parts.peek().is_some() {
+                    self.reads[place].answered = part.offset + part.bytes;
+                    return;
+                }
+            }
+        }
+        if let Some(status) = status {
+            let completion = completer::status(&request, ROOT, status, answered);
+            receive(&Header::new(Op::Completion(completion)), &[]);
+        }
+        self.reads.remove(place);
+    }
+
+    fn check_read(&mut self, request: MemRequest) {
+        let Rules { now_ns, quarantine_ns, max_read_request, .. } = self.rules;
+        assert!(request.data_bytes() <= max_read_request, "a read beyond Max_Read_Request_Size");
+        if let Some(place) = self.reads.iter().position(|read| read.request.tag == request.tag) {
+            let read = self.reads.remove(place);
+            assert!(now_ns >= read.sent_ns + quarantine_ns, "a Tag that is in use: {read:?}");
+        }
+        self.reads.push(Read { request, sent_ns: now_ns, answered: 0, never: false });
+    }
+
+    fn write(&mut self, request: &MemRequest, data: &[u8]) {
+        if request.address >> 20 == MESSAGES >> 20 {
+            self.interrupts += 1;
+        }
+        for (at, byte) in data.iter().enumerate().filter(|&(at, _)| request.enabled(at)) {
+            let place = usize::try_from(request.address).ok().and_then(|address| address.checked_add(at));
+            if let Some(memory) = place.and_then(|place| self.memory.get_mut(place)) {
+                *memory = *byte;
+            }
+        }
+    }
+}
+
+impl TlpOut for Root {
+    fn room(&mut self, _stream: u16) -> usize {
+        if self.budget == 0 { 0 } else { self.room }
+    }
+
+    fn send(&mut self, stream: u16, header: &Header, data: &[u8]) -> bool {
+        if self.room(stream) == 0 {
+            return false;
+        }
+        self.budget -= 1;
+        let mut bytes = vec![0; header.len() + header.data_bytes()];
+        let length = header.emit(&mut bytes).expect("a header has a form");
+        let start = length + data_lead(header);
+        bytes[start..start + data.len()].copy_from_slice(data);
+        let (parsed, whole) = Header::parse(&bytes).expect("a TLP that follows the rules");
+        assert_eq!(parsed, *header);
+        assert!(whole.len() <= self.rules.max_payload, "data beyond Max_Payload_Size");
+        match header.op {
+            Op::Completion(completion) => {
+                if self.answers.len() == KEPT {
+                    self.answers.pop_front();
+                }
+                self.answers.push_back((completion, whole.to_vec()));
+                return true;
+            }
+            Op::MemRead(request) => self.check_read(request),
+            Op::MemWrite(request) => self.write(&request, whole),
+            Op::Message { .. } => {}
+            _ => panic!("a Request that an Endpoint does not make: {header:?}"),
+        }
+        assert_eq!(header.requester(), self.rules.function, "somebody else's Request");
+        true
+    }
+}
