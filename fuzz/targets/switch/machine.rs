@@ -207,6 +207,10 @@ impl Machine {
         for (bridge, buses) in [(UPSTREAM, bus_numbers(1, 2, 0xFF)), (PORT, bus_numbers(2, 3, 3))] {
             self.config_write(bridge, 0x18, 0xF, buses.to_le_bytes());
             self.config_write(bridge, 0x04, 0xF, [6, 0, 0, 0]);
+            // Secondary Bus Reset, D3hot, Link Disable: whatever holds back what is below.
+            for register in (0x3C..0x100).step_by(4) {
+                self.config_write(bridge, register, 0xF, [0; 4]);
+            }
             for (register, value) in windows.registers() {
                 self.config_write(bridge, register, 0xF, value.to_le_bytes());
             }
