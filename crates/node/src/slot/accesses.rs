@@ -43,7 +43,7 @@ impl Slot {
         offset: u64,
         bytes: usize,
     ) -> Result<Accepted, Refused> {
-        if bytes == 0 || offset as usize >= BYTES || offset as usize + bytes > BYTES {
+        if bytes == 0 || offset >= BYTES as u64 || bytes > BYTES - offset as usize {
             return Err(Refused::Range);
         }
         self.begin(now_ns, id, AccessKind::ConfigRead { offset: offset as u16 }, bytes).map(accepted)
