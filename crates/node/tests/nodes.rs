@@ -279,3 +279,29 @@ fn posted_accesses_under_one_number_do_not_take_each_others_answers() {
     assert_eq!(world.machine.forget_answers(), 8);
     assert_eq!(world.config_read(0x3C, 1), [7]);
 }
+
+#[test]
+fn two_slots_of_a_host_have_address_spaces_of_their_own() {
+    let mut world = World::with_two_slots();
+    world.set_up();
+    world.slot = 1;
+    // The guests put their BARs where they like: at the same address, or where the other has memory.
+    world.set_up();
+    for bar in [BAR_ADDRESS as u32, 0x8_0000] {
+        world.slot = 1;
+        world.config_write(BAR0, &bar.to_le_bytes());
+        world.run(MS);
+        for slot in 0..2 {
+            world.slot = slot;
+            world.bar_write(0, &[slot as u8 + 1; 8]);
+        }
+        for slot in 0..2 {
+            world.slot = slot;
+            assert_eq!(world.bar_read(0, 8), [slot as u8 + 1; 8]);
+        }
+        world.slot = 0;
+        world.copy(0x7_F000, 0x2000);
+        let memory = &world.machine.memory;
+        assert!(memory[0x8_1000..0x8_3000] == memory[0x7_F000..0x8_1000]);
+    }
+}

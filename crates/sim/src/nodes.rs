@@ -53,15 +53,9 @@ impl Inbox {
 
 /// The set-up of a node's sessions.
 fn session_config(plan: &Plan, node: usize) -> SessionConfig {
-    let SessionPlan {
-        classic,
-        max_frame_bytes,
-        window_frames,
-        backlog_frames,
-        first_sequence,
-        rto_min_ns,
-        ..
-    } = plan.sessions[node];
+    let SessionPlan { classic, max_frame_bytes, window_frames, backlog_frames, first_sequence, .. } =
+        plan.sessions[node];
+    let SessionPlan { ack, dead_after_ns, heartbeat_ns, rto_min_ns, .. } = plan.sessions[node];
     let mut id = [0; 16];
     id[15] = node as u8 + 1;
     SessionConfig {
@@ -72,6 +66,10 @@ fn session_config(plan: &Plan, node: usize) -> SessionConfig {
         mode: if classic { Mode::Classic } else { Mode::Selective },
         first_sequence,
         rto_min_ns,
+        ack_every_frames: ack.0,
+        ack_delay_ns: ack.1,
+        dead_after_ns,
+        heartbeat_ns,
         ..SessionConfig::default()
     }
 }

@@ -226,6 +226,12 @@ pub(crate) struct SessionPlan {
     pub(crate) backlog_frames: u16,
     /// First sequence.
     pub(crate) first_sequence: u32,
+    /// Frames that an acknowledgement may answer, and how long it may wait, ns.
+    pub(crate) ack: (u16, u64),
+    /// Silence after which a peer is dead, ns.
+    pub(crate) dead_after_ns: u64,
+    /// Silence after which a peer is asked for a sign of life, ns.
+    pub(crate) heartbeat_ns: u64,
     /// Retransmission timeout's floor, ns.
     pub(crate) rto_min_ns: u64,
     /// What its clock shows at the beginning of time, ns.
@@ -289,7 +295,7 @@ impl Plan {
         let faults = if faulty { plan_faults(random, scenario) } else { Faults::default() };
         let network = NetworkPlan {
             rate_bps: random.magnitude(1_000_000_000, 100_000_000_000),
-            delay_ns: random.magnitude(500, 50_000),
+            delay_ns: random.magnitude(500, 250_000),
             jitter_ns: if random.percent(50) { 0 } else { random.magnitude(100, 20_000) },
             transmit_frames: random.magnitude(8, 512) as usize,
             switch_bytes: random.magnitude(128_000, 4_000_000),
@@ -382,6 +388,21 @@ fn plan_session(random: &mut Random, mtu: u16) -> SessionPlan {
             u32::MAX - random.below(200) as u32
         } else {
             random.bits() as u32
+        },
+        ack: if random.percent(50) {
+            (2, 50_000)
+        } else {
+            (random.range(1, 16) as u16, random.magnitude(1_000, 200_000))
+        },
+        dead_after_ns: if random.percent(60) {
+            1_000 * MILLISECOND_NS
+        } else {
+            random.magnitude(300, 1_500) * MILLISECOND_NS
+        },
+        heartbeat_ns: if random.percent(60) {
+            100 * MILLISECOND_NS
+        } else {
+            random.magnitude(5, 200) * MILLISECOND_NS
         },
         rto_min_ns: random.magnitude(200_000, 10 * MILLISECOND_NS),
         clock_ns: random.bits() >> random.range(16, 40),

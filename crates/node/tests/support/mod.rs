@@ -200,6 +200,8 @@ pub struct World {
     wire: Wire,
     lives: u64,
     pub next_access: u64,
+    /// The slot that is used.
+    pub slot: usize,
 }
 
 pub const BOX: u8 = 1;
@@ -207,13 +209,20 @@ pub const HOST: u8 = 2;
 
 pub fn new_box(life: u64) -> BoxNode<u8> {
     let config = Config { node: NodeId([BOX; 16]), ..Config::default() };
-    let endpoint = Box::new(Endpoint::new(Box::<Engine>::default(), EndpointConfig::default()));
-    BoxNode::new(&config, BoxLimits::default(), life, vec![(Name::new("engine").unwrap(), endpoint)])
+    let engine = |name| {
+        let endpoint = Endpoint::new(Box::<Engine>::default(), EndpointConfig::default());
+        (Name::new(name).unwrap(), Box::new(endpoint))
+    };
+    BoxNode::new(&config, BoxLimits::default(), life, vec![engine("engine"), engine("other")])
 }
 
 pub fn new_host(life: u64, hide_msix: bool) -> HostNode<u8> {
     let config = Config { node: NodeId([HOST; 16]), ..Config::default() };
-    HostNode::new(config, life, &[SlotConfig { name: Name::new("engine").unwrap(), address: BOX, hide_msix }])
+    HostNode::new(config, life, &[slot("engine", hide_msix)])
+}
+
+fn slot(name: &str, hide_msix: bool) -> SlotConfig<u8> {
+    SlotConfig { name: Name::new(name).unwrap(), address: BOX, hide_msix }
 }
 
 impl World {
@@ -222,10 +231,28 @@ impl World {
     }
 
     pub fn with(hide_msix: bool) -> Self {
+        Self::of(new_host(2, hide_msix))
+    }
+
+    /// With both of the box's Functions in slots of the host.
+    pub fn with_two_slots() -> Self {
+        let config = Config { node: NodeId([HOST; 16]), ..Config::default() };
+        Self::of(HostNode::new(config, 2, &[slot("engine", false), slot("other", false)]))
+    }
+
+    fn of(host: HostNode<u8>) -> Self {
         let machine = Machine { memory: vec![0; 1 << 20], ..Machine::default() };
-        let (box_node, host) = (Some(new_box(1)), new_host(2, hide_msix));
-        let mut world =
-            Self { now_ns: MS, box_node, host, machine, wire: Wire::default(), lives: 2, next_access: 0 };
+        let box_node = Some(new_box(1));
+        let mut world = Self {
+            now_ns: MS,
+            box_node,
+            host,
+            machine,
+            wire: Wire::default(),
+            lives: 2,
+            next_access: 0,
+            slot: 0,
+        };
         world.run(200 * MS);
         world
     }
@@ -271,29 +298,29 @@ impl World {
 
     pub fn config_read(&mut self, offset: u64, bytes: usize) -> Vec<u8> {
         self.next_access += 1;
-        let outcome = self.host.config_read(self.now_ns, 0, self.next_access, offset, bytes);
+        let outcome = self.host.config_read(self.now_ns, self.slot, self.next_access, offset, bytes);
         self.answer(outcome, bytes)
     }
 
     pub fn config_write(&mut self, offset: u64, data: &[u8]) {
         self.next_access += 1;
-        let outcome = self.host.config_write(self.now_ns, 0, self.next_access, offset, data);
+        let outcome = self.host.config_write(self.now_ns, self.slot, self.next_access, offset, data);
         self.answer(outcome, 0);
     }
 
     pub fn bar_read(&mut self, offset: u64, bytes: usize) -> Vec<u8> {
         self.next_access += 1;
-        let outcome = self.host.bar_read(self.now_ns, 0, self.next_access, 0, offset, bytes);
+        let outcome = self.host.bar_read(self.now_ns, self.slot, self.next_access, 0, offset, bytes);
         self.answer(outcome, bytes)
     }
 
     pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
         let until = self.now_ns + 1_100 * MS;
-        while !self.host.has_room(0) {
+        while !self.host.has_room(self.slot) {
             assert!(self.now_ns < until, "posted writes are not drained");
             self.step();
         }
-        self.host.bar_write(0, 0, offset, data).unwrap();
+        self.host.bar_write(self.slot, 0, offset, data).unwrap();
     }
 
     /// What a guest's kernel does.
@@ -301,7 +328,7 @@ impl World {
         self.config_write(BAR0, &(BAR_ADDRESS as u32).to_le_bytes());
         self.config_write(BAR0 + 4, &0u32.to_le_bytes());
         self.config_write(COMMAND, &6u16.to_le_bytes());
-        self.host.set_interrupts(0, Interrupts::MsiX);
+        self.host.set_interrupts(self.slot, Interrupts::MsiX);
         self.run(MS);
     }
 
