@@ -236,10 +236,12 @@ fn nothing_that_was_under_way_reaches_the_guest_after_a_reset_for_the_next_one()
         world.bar_write(8, &0x1000u64.to_le_bytes());
         world.bar_write(16, &30_000u64.to_le_bytes());
         (0..steps).for_each(|_| world.step());
-        world.host.reset(world.now_ns, 0, None).unwrap();
         // The next guest has its memory before it has reset anything.
         let before = world.machine.memory.clone();
         world.machine.interrupts.clear();
+        world.step_and(|host, now_ns| {
+            host.reset(now_ns, 0, None).unwrap();
+        });
         world.run(50 * MS);
         assert!(world.machine.memory == before, "DMA of an earlier life, {steps} steps on");
         assert_eq!(world.machine.interrupts, []);

@@ -266,6 +266,11 @@ impl World {
 
     /// 20 us: frames cross in one step.
     pub fn step(&mut self) {
+        self.step_and(|_, _| {});
+    }
+
+    /// The same, with something done to the host node while the box's frames are on their way to it.
+    pub fn step_and(&mut self, meanwhile: impl FnOnce(&mut HostNode<u8>, u64)) {
         self.now_ns += 20_000;
         let now_ns = self.now_ns;
         self.host.poll(now_ns, &mut self.machine);
@@ -277,6 +282,7 @@ impl World {
         self.wire.give(|frame| box_node.receive(now_ns, &HOST, frame));
         box_node.poll(now_ns);
         box_node.transmit(now_ns, &mut |_, burst| self.wire.take(burst));
+        meanwhile(&mut self.host, now_ns);
         self.wire.give(|frame| self.host.receive(now_ns, &BOX, frame, &mut self.machine));
     }
 
