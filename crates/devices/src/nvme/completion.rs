@@ -218,7 +218,8 @@ impl Nvme {
         sent != 0
     }
 
-    /// When an interrupt that is held back is due.
+    /// When an interrupt that is held back for others to join it is due. One that is masked, or finds no room, has no
+    /// time of its own.
     pub(super) fn interrupt_deadline_ns(&self) -> Option<u64> {
         members(self.queues.held)
             .filter_map(|cqid| {
@@ -226,6 +227,7 @@ impl Nvme {
                 let (_, time_ns) = self.features.coalescing(cq.vector?)?;
                 Some(cq.unsignalled_since_ns + time_ns)
             })
+            .filter(|&at_ns| at_ns > self.now_ns)
             .min()
     }
 

@@ -181,10 +181,10 @@ impl Nvme {
         }
     }
 
-    /// When a shutdown loses its patience.
+    /// When a shutdown loses its patience with commands under way; for reads and media it waits as long as they take.
     pub(super) fn shutdown_deadline_ns(&self) -> Option<u64> {
         match self.shutting_down {
-            ShuttingDown::Ending(since_ns) => Some(since_ns + PATIENCE_NS),
+            ShuttingDown::Ending(since_ns) if self.is_running() => Some(since_ns + PATIENCE_NS),
             _ => None,
         }
     }

@@ -266,6 +266,19 @@ fn a_shutdown_waits_for_commands_but_not_for_ever() {
 }
 
 #[test]
+fn a_shutdown_that_waits_for_a_read_without_end_has_no_time_of_its_own() {
+    let (mut host, _disk) = Host::ready();
+    host.bus.hold_reads = true;
+    host.submit(1, Entry::blocks(READ, 0, 8));
+    host.step();
+    host.write32(0x14, 0x0046_0000);
+    host.write32(0x14, 0x0046_4000);
+    host.bus.now_ns += 1_000_000_000;
+    host.step();
+    assert_eq!((host.csts() & RDY, host.nvme.deadline_ns()), (RDY, None));
+}
+
+#[test]
 fn a_controller_that_is_not_enabled_can_be_shut_down() {
     let disk = disk(1 << 20);
     let mut host = Host::new(config(&disk, 512));
