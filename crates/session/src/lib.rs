@@ -35,7 +35,7 @@ mod session;
 
 pub use config::{Config, Mode};
 pub use controller::{Acked, Controller, Limits, Lost, Window};
-pub use counters::Counters;
+pub use counters::{Counters, Named};
 pub use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{Error, Header};
 pub use listener::{Heard, Listener, Refusal};
