@@ -188,11 +188,11 @@ FRAME_KIND = {"hello": 1, "hello_ack": 2, "data": 3, "ack": 4, "close": 5}
 
 def frame(
     kind, dst, src, sequence, number, tx_ts=0, ack=None, echo=None, sack=None, body=b"", ack_now=False,
-    retransmission=False, version=1, flags=0, body_len=None, unused=0
+    retransmission=False, congested=False, version=1, flags=0, body_len=None, unused=0
 ):
     """`ack` is (next, credit, cap), `echo` (ts, hold), `sack` (base, marked indices); `flags` are more flag bits,
     `unused` fills the fields whose flag is not set."""
-    flags |= (sack is not None) << 0 | (ack is not None) << 1 | (echo is not None) << 2 | ack_now << 3 | retransmission << 4
+    flags |= (sack is not None) << 0 | (ack is not None) << 1 | (echo is not None) << 2 | ack_now << 3 | retransmission << 4 | congested << 6
     next_, credit, cap = ack or (unused,) * 3
     ts, hold = echo or (unused,) * 2
     made = pack(
@@ -203,7 +203,7 @@ def frame(
         base, marked = sack
         made += pack((32, base), *((1, index in marked) for index in range(224)))
     fields = {
-        "kind": kind, "ack_now": ack_now, "retransmission": retransmission, "dst_epoch": dst, "src_epoch": src,
+        "kind": kind, "ack_now": ack_now, "retransmission": retransmission, "congested": congested, "dst_epoch": dst, "src_epoch": src,
         "sequence": sequence, "packet_number": hex64(number), "tx_ts_ns": tx_ts,
         "ack": ack and {"next": next_, "credit": credit, "receiver_cap_bytes": cap},
         "echo": echo and {"ts_ns": ts, "hold_ns": hold},
@@ -238,12 +238,13 @@ def frames():
 
     good("every field another value",
          frame("data", 0x01020304, 0x05060708, 0x090A0B0C, 0x1112131415161718, 0x1D1E1F20, ack=(0x191A1B1C, 0x292A2B2C, 0x2D2E2F30),
-               echo=(0x21222324, 0x25262728), sack=(0x31323334, {0, 9, 18, 27, 200, 223}), body=write, ack_now=True, retransmission=True))
+               echo=(0x21222324, 0x25262728), sack=(0x31323334, {0, 9, 18, 27, 200, 223}), body=write, ack_now=True, retransmission=True, congested=True))
     good("every number at its highest",
          frame("ack", top, top, top, (1 << 64) - 1, top, ack=(top,) * 3, echo=(top, top), sack=(top, set(range(224)))))
     good("Data without acknowledgement", frame("data", b, a, 7, 9, 77, body=write))
     good("Data that asks for an acknowledgement", frame("data", b, a, 7, 10, 78, ack=(5, 261, top), body=write, ack_now=True))
     good("Data sent again under another packet number", frame("data", b, a, 7, 11, 79, ack=(5, 261, top), body=write, retransmission=True))
+    good("Ack of data that a switch had marked", frame("ack", b, a, 0, 12, 80, ack=(5, 261, top), congested=True))
     good("Data without a record", frame("data", b, a, 8, 12, 80))
     for index in (0, 7, 8, 223):
         good(f"SACK of index {index}", frame("ack", b, a, 0, 12, 80, ack=(100, 356, top), sack=(101, {index})))
@@ -276,7 +277,7 @@ def frames():
         bad(f"version {version}", "version", frame("ack", b, a, 0, 1, 2, version=version))
     for kind in (0, 6, 15):
         bad(f"kind {kind}", "kind", frame(kind, b, a, 0, 1, 2))
-    for flags, name in ((0x20, "sealed"), (0x40, "reserved 0x40"), (0x80, "reserved 0x80")):
+    for flags, name in ((0x20, "sealed"), (0x80, "reserved 0x80")):
         bad(f"flag {name}", "flags", frame("ack", b, a, 0, 1, 2, flags=flags))
     return rows
 

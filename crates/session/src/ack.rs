@@ -20,6 +20,8 @@ pub(crate) struct Acknowledger {
     at_once: bool,
     deadline_ns: Option<u64>,
     last_data_ns: u64,
+    /// A frame came that a switch had marked, and the peer has not been told.
+    congested: bool,
     /// Timestamp and time of arrival of the newest frame to echo.
     echo: Option<(u32, u64)>,
 }
@@ -33,6 +35,7 @@ impl Acknowledger {
             at_once: false,
             deadline_ns: None,
             last_data_ns: 0,
+            congested: false,
             echo: None,
         }
     }
@@ -59,6 +62,17 @@ impl Acknowledger {
         self.at_once = true;
     }
 
+    /// A frame has come that a switch had marked.
+    pub(crate) fn on_marked(&mut self) {
+        self.congested = true;
+        self.at_once = true;
+    }
+
+    /// Whether the peer is to be told of marks.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.congested
+    }
+
     /// Whether an acknowledgement has to leave now.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.at_once || self.deadline_ns.is_some_and(|deadline| now_ns >= deadline)
@@ -78,6 +92,7 @@ impl Acknowledger {
     pub(crate) fn on_sent(&mut self) {
         self.frames = 0;
         self.at_once = false;
+        self.congested = false;
         self.deadline_ns = None;
     }
 

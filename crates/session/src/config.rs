@@ -16,6 +16,19 @@ pub enum Mode {
     Classic,
 }
 
+/// How a sender in [`Mode::Selective`] finds lost frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detection {
+    /// By time: RACK-TLP (RFC 8985), with tail-loss probes.
+    #[default]
+    Rack,
+    /// By count, from SACK blocks: three later frames have arrived (RFC 6675). A retransmission that is lost is found
+    /// by timeout. To compare with.
+    Sack,
+    /// By count, without SACK blocks: one lost frame a round trip (`NewReno`, RFC 6582). To compare with.
+    NewReno,
+}
+
 /// Set-up of a session. Values outside of their range are brought to the nearest end of it.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -32,6 +45,8 @@ pub struct Config {
     pub streams: u16,
     /// Wanted mode.
     pub mode: Mode,
+    /// How lost frames are found.
+    pub detection: Detection,
     /// In-order data frames that one acknowledgement may answer.
     pub ack_every_frames: u16,
     /// The longest that an acknowledgement is held back in the hope of data to ride on. The default, 50 us, is what a
@@ -44,6 +59,9 @@ pub struct Config {
     /// busy machine of few cores does not run its peer process; single losses are found long before it, by SACK or by
     /// tail-loss probe. Hardware peers can do with 200 us.
     pub rto_min_ns: u64,
+    /// How late a paced frame may leave without its successors waiting for it: the grain of the owner's timers. What
+    /// leaves in one burst after a pause is this long on the link.
+    pub pacing_burst_ns: u64,
     /// How long nothing may be heard before the peer is asked for a sign of life.
     pub heartbeat_ns: u64,
     /// How long nothing may be heard, or nothing be acknowledged, before the session is dead; at most 4 s, since
@@ -66,10 +84,12 @@ impl Default for Config {
             backlog_frames: 64,
             streams: 64,
             mode: Mode::Selective,
+            detection: Detection::Rack,
             ack_every_frames: 2,
             ack_delay_ns: 50_000,
             probe_min_ns: 250_000,
             rto_min_ns: 10_000_000,
+            pacing_burst_ns: 50_000,
             heartbeat_ns: 100_000_000,
             dead_after_ns: 1_000_000_000,
             half_open: 64,

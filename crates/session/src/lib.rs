@@ -20,6 +20,7 @@ mod ack;
 mod bits;
 mod config;
 mod controller;
+mod counted;
 mod counters;
 mod flight;
 mod handshake;
@@ -33,7 +34,7 @@ mod rtt;
 mod send;
 mod session;
 
-pub use config::{Config, Mode};
+pub use config::{Config, Detection, Mode};
 pub use controller::{Acked, Controller, Limits, Lost, Window};
 pub use counters::{Counters, Named};
 pub use etherslot_wire::control::{CloseReason, Hello};

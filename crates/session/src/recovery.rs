@@ -5,7 +5,7 @@
 //! can arrive, so after about 2 SRTT without news a probe goes out, twice at most; if these get no answer either, the
 //! timeout takes everything as lost.
 
-use crate::config::{Config, Mode};
+use crate::config::{Config, Detection, Mode};
 use crate::flight::Flight;
 use crate::rtt::Rtt;
 
@@ -32,6 +32,7 @@ pub(crate) enum Expired {
 pub(crate) struct Recovery {
     pub(crate) rtt: Rtt,
     mode: Mode,
+    has_probes: bool,
     ack_delay_ns: u64,
     probe_min_ns: u64,
     rto_min_ns: u64,
@@ -56,6 +57,7 @@ impl Recovery {
         Self {
             rtt: Rtt::new(),
             mode: config.mode,
+            has_probes: config.detection == Detection::Rack,
             ack_delay_ns: config.ack_delay_ns,
             probe_min_ns: config.probe_min_ns,
             rto_min_ns: config.rto_min_ns,
@@ -152,7 +154,8 @@ impl Recovery {
 
     fn probe_deadline_ns(&self) -> Option<u64> {
         let spacing = self.probe_ns() << self.probes;
-        (self.probes < MAX_PROBES && self.timeouts == 0).then(|| self.probe_from_ns + spacing)
+        (self.has_probes && self.probes < MAX_PROBES && self.timeouts == 0)
+            .then(|| self.probe_from_ns + spacing)
     }
 
     /// The next time at which [`Recovery::expire`] has something to say. Timers run while a frame is on its way.

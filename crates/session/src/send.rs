@@ -8,8 +8,9 @@ use etherslot_wire::frame::{self, CHECK_BYTES};
 use etherslot_wire::record::{HEADER_BYTES, Kind};
 
 use crate::before;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Detection, Mode};
 use crate::controller::{Acked, Controller, Limits, Lost};
+use crate::counted::Counted;
 use crate::counters::Counters;
 use crate::flight::{Flight, GivenUp, Place, Transmission};
 use crate::pack::{Pack, Pieces};
@@ -17,8 +18,6 @@ use crate::recovery::{Expired, Recovery};
 
 /// The most frames handed to the Port at a time.
 pub(crate) const BURST_FRAMES: usize = 64;
-/// What pacing lets out at once after a pause.
-const PACING_BURST_NS: u64 = 50_000;
 
 /// Why a frame is to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +89,8 @@ pub(crate) struct Sender {
     pub(crate) pack: Pack,
     flight: Flight,
     pub(crate) recovery: Recovery,
+    /// Finds losses in place of `recovery`, if the configuration says so.
+    counted: Option<Counted>,
     controller: Box<dyn Controller>,
     mode: Mode,
     slots: u32,
@@ -100,8 +101,8 @@ pub(crate) struct Sender {
     credit: u32,
     peer_window_frames: u32,
     receiver_cap_bytes: u64,
-    /// When pacing lets the next frame out.
-    pace_ns: u64,
+    pace: Pace,
+    pacing_burst_ns: u64,
     is_probe_due: bool,
     is_window_limited: bool,
     /// Timestamp of the last echo that was taken for a sample.
@@ -119,6 +120,7 @@ impl Sender {
             pack: Pack::new(slots, frame_bytes, config.streams, first),
             flight: Flight::new(slots),
             recovery: Recovery::new(config, now_ns),
+            counted: (config.detection != Detection::Rack).then(|| Counted::new(config.detection, first)),
             controller: (config.controller)(&limits),
             mode: config.mode,
             slots,
@@ -129,7 +131,8 @@ impl Sender {
             credit: first,
             peer_window_frames: 0,
             receiver_cap_bytes: u64::MAX,
-            pace_ns: now_ns,
+            pace: Pace { at_ns: now_ns, carry: 0 },
+            pacing_burst_ns: config.pacing_burst_ns,
             is_probe_due: false,
             is_window_limited: false,
             echoed_ts_ns: None,
@@ -200,14 +203,12 @@ impl Sender {
     }
 
     /// When pacing lets out the frame after one of `bytes` that leaves now.
-    fn paced(&self, pace_ns: u64, now_ns: u64, bytes: u32) -> u64 {
-        match self.controller.pacing_rate() {
-            None => now_ns,
-            Some(rate) => {
-                let cost = u64::from(bytes) * 1_000_000_000 / rate.max(1);
-                pace_ns.max(now_ns.saturating_sub(PACING_BURST_NS)).saturating_add(cost)
-            }
-        }
+    fn paced(&self, pace: Pace, now_ns: u64, bytes: u32) -> Pace {
+        let Some(rate) = self.controller.pacing_rate() else { return Pace { at_ns: now_ns, carry: 0 } };
+        let rate = rate.max(1);
+        let cost = pace.carry + u64::from(bytes) * 1_000_000_000;
+        let from_ns = pace.at_ns.max(now_ns.saturating_sub(self.pacing_burst_ns));
+        Pace { at_ns: from_ns.saturating_add(cost / rate), carry: cost % rate }
     }
 
     /// Chooses what may leave now. Nothing changes until [`Sender::commit`].
@@ -216,7 +217,7 @@ impl Sender {
         let tail = self.pack.tail();
         let end = if self.pack.is_open() { tail.wrapping_add(1) } else { tail };
         let mut in_flight = self.flight.bytes();
-        let mut pace_ns = self.pace_ns;
+        let mut pace = self.pace;
         let mut lost = self.flight.first_lost();
         let mut next = self.next;
         self.is_window_limited = false;
@@ -231,12 +232,12 @@ impl Sender {
                 self.is_window_limited = true;
                 break;
             }
-            if pace_ns > now_ns {
+            if pace.at_ns > now_ns {
                 break;
             }
             burst.push(sequence, cause);
             in_flight += u64::from(bytes);
-            pace_ns = self.paced(pace_ns, now_ns, bytes);
+            pace = self.paced(pace, now_ns, bytes);
             match lost {
                 Some(transmission) => lost = self.flight.lost_after(transmission),
                 None => next = next.wrapping_add(1),
@@ -245,8 +246,11 @@ impl Sender {
         if self.is_probe_due && burst.len == 0 {
             self.plan_probe(end, burst);
         }
-        if let Some(last) = burst.planned[..burst.len].last_mut() {
-            last.asks_ack = self.is_window_limited || self.is_probe_due;
+        let is_probing = self.controller.is_probing();
+        let planned = &mut burst.planned[..burst.len];
+        planned.iter_mut().for_each(|planned| planned.asks_ack = is_probing);
+        if let Some(last) = planned.last_mut() {
+            last.asks_ack |= self.is_window_limited || self.is_probe_due;
         }
     }
 
@@ -267,7 +271,7 @@ impl Sender {
     /// When pacing lets out what it holds back, if anything.
     pub(crate) fn pace_deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let waits = self.flight.first_lost().is_some() || (self.has_new() && before(self.next, self.credit));
-        (waits && self.pace_ns > now_ns && !self.is_window_limited).then_some(self.pace_ns)
+        (waits && self.pace.at_ns > now_ns && !self.is_window_limited).then_some(self.pace.at_ns)
     }
 
     /// A frame of the plan has left, with `tx_ns` in its header: no two frames have the same, so that an echo names one
@@ -294,7 +298,7 @@ impl Sender {
         self.flight.sent(planned.sequence, bytes, tx_ns);
         self.recovery.on_sent(now_ns, was_empty);
         self.controller.on_sent(now_ns, u64::from(bytes), self.flight.bytes());
-        self.pace_ns = self.paced(self.pace_ns, now_ns, bytes);
+        self.pace = self.paced(self.pace, now_ns, bytes);
     }
 
     /// Takes the acknowledging part of a frame.
@@ -309,10 +313,14 @@ impl Sender {
         if before(self.credit, ack.credit) {
             self.credit = ack.credit;
         }
-        self.receiver_cap_bytes = match ack.receiver_cap_bytes {
+        let cap_bytes = match ack.receiver_cap_bytes {
             u32::MAX => u64::MAX,
             bytes => u64::from(bytes),
         };
+        if cap_bytes != self.receiver_cap_bytes {
+            self.receiver_cap_bytes = cap_bytes;
+            self.controller.set_receiver_cap_bytes(cap_bytes);
+        }
         let echo = header.echo.and_then(|echo| self.echo(now_ns, echo));
         let mut news = News::default();
         let first_unacked = self.una;
@@ -349,6 +357,7 @@ impl Sender {
                 min_rtt_ns: self.recovery.rtt.min_ns(),
                 in_flight_bytes: self.flight.bytes(),
                 window_limited: self.is_window_limited,
+                congested: header.flags & frame::flag::CONGESTED != 0,
             });
         }
         self.detect_lost(now_ns, counters);
@@ -421,6 +430,9 @@ impl Sender {
     ) {
         let Some(transmission) = self.flight.arrive(sequence) else { return };
         news.bytes += u64::from(transmission.bytes);
+        if let Some(counted) = &mut self.counted {
+            counted.on_arrival(sequence);
+        }
         // Eifel (RFC 3522): the peer answers something that left before the retransmission, so it was an earlier
         // transmission of this frame that arrived. Without an echo, an answer that is too quick says the same.
         let is_earlier = transmission.place == Place::Lost
@@ -440,7 +452,10 @@ impl Sender {
     fn detect_lost(&mut self, now_ns: u64, counters: &mut Counters) {
         let mut newest_tx_ns = 0;
         let mut bytes = 0;
-        while let Some(sequence) = self.recovery.lost(now_ns, &self.flight) {
+        while let Some(sequence) = match &mut self.counted {
+            None => self.recovery.lost(now_ns, &self.flight),
+            Some(counted) => counted.lost(self.una, self.next, &self.flight),
+        } {
             let transmission = *self.flight.of(sequence);
             self.lose(&transmission, GivenUp::Passed, &mut newest_tx_ns, &mut bytes, counters);
         }
@@ -516,6 +531,9 @@ impl Sender {
             Expired::Timeout => {
                 counters.rtos += 1;
                 self.lose_all(GivenUp::TimedOut, &mut 0, &mut 0, counters);
+                if let Some(counted) = &mut self.counted {
+                    counted.on_timeout(self.next);
+                }
                 self.controller.on_rto(now_ns);
             }
         }
@@ -525,6 +543,13 @@ impl Sender {
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.recovery.deadline_ns(&self.flight)
     }
+}
+
+/// When pacing lets the next frame out: a time, and what was lost of it by rounding down, in bytes times ns per s.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    at_ns: u64,
+    carry: u64,
 }
 
 /// What an echo says.

@@ -258,6 +258,12 @@ impl Session {
         Ok(())
     }
 
+    /// The frame that is handed over next carries a mark of a switch (ECN's Congestion Experienced); the peer's
+    /// controller will be told.
+    pub fn note_congestion(&mut self) {
+        self.acknowledger.on_marked();
+    }
+
     /// Takes a frame. [`Session::transmit`] is to be called after a burst of them.
     pub fn handle_frame(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
         self.now_ns = self.now_ns.max(now_ns);
@@ -406,7 +412,7 @@ impl Session {
         };
         Header {
             kind,
-            flags: 0,
+            flags: if self.acknowledger.is_congested() { flag::CONGESTED } else { 0 },
             body_len: 0,
             dst_epoch: self.peer_epoch,
             src_epoch: self.epoch,
@@ -430,7 +436,8 @@ impl Session {
             let mut header = self.header(now_ns, frame::Kind::Data);
             let first_tx_ns = now_ns.max(self.last_tx_ns + 1);
             for (index, planned) in self.burst.frames_mut().iter_mut().enumerate() {
-                header.flags = if planned.asks_ack { flag::ACK_NOW } else { 0 }
+                header.flags = header.flags & flag::CONGESTED
+                    | if planned.asks_ack { flag::ACK_NOW } else { 0 }
                     | if planned.cause == Cause::New { 0 } else { flag::RETRANSMISSION };
                 header.sequence = planned.sequence;
                 header.packet_number = self.next_packet_number + index as u64;
@@ -472,7 +479,7 @@ impl Session {
         }
         let mut header = self.header(now_ns, frame::Kind::Ack);
         if asks {
-            header.flags = flag::ACK_NOW;
+            header.flags |= flag::ACK_NOW;
         }
         if !self.transmit_control(now_ns, &mut header, |_| Some(0), send) {
             return false;

@@ -64,9 +64,14 @@ pub mod flag {
     pub const RETRANSMISSION: u8 = 1 << 4;
     /// The body is sealed by an AEAD whose tag ends the frame (reserved: refused by this version).
     pub const SEALED: u8 = 1 << 5;
+    /// A frame that this one acknowledges had been marked for congestion by a switch (ECN).
+    pub const CONGESTED: u8 = 1 << 6;
     /// Bits that must be zero.
-    pub const RESERVED: u8 = 0xC0;
+    pub const RESERVED: u8 = 0x80;
 }
+
+/// The flags that no option of a header implies.
+const SIGNALS: u8 = flag::ACK_NOW | flag::RETRANSMISSION | flag::CONGESTED;
 
 /// A SACK block: which sequences from `base` on have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +104,7 @@ impl Sack {
 pub struct Header {
     /// What the frame is for.
     pub kind: Kind,
-    /// [`flag::ACK_NOW`] and [`flag::RETRANSMISSION`]; the others follow from the options below.
+    /// [`flag::ACK_NOW`], [`flag::RETRANSMISSION`] and [`flag::CONGESTED`]; the others follow from the options below.
     pub flags: u8,
     /// Bytes of body.
     pub body_len: u16,
@@ -218,7 +223,7 @@ impl Header {
         };
         let header = Self {
             kind,
-            flags: flags & (flag::ACK_NOW | flag::RETRANSMISSION),
+            flags: flags & SIGNALS,
             body_len: u16_at(head, 2).unwrap_or(0),
             dst_epoch: word(4),
             src_epoch: word(8),
@@ -250,7 +255,7 @@ impl Header {
     /// Writes header and SACK block to the start of `out`; returns the bytes written, or `None` if `out` is short.
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
         let out = out.get_mut(..self.len())?;
-        let mut flags = self.flags & (flag::ACK_NOW | flag::RETRANSMISSION);
+        let mut flags = self.flags & SIGNALS;
         let ack = self.ack.unwrap_or(Ack { next: 0, credit: 0, receiver_cap_bytes: 0 });
         let echo = self.echo.unwrap_or(Echo { ts_ns: 0, hold_ns: 0 });
         flags |= if self.ack.is_some() { flag::ACK } else { 0 };

@@ -29,17 +29,18 @@ fn frame_header() -> impl Strategy<Value = frame::Header> {
     let numbers = any::<(u32, u32, u32, u64, u32)>();
     (
         select(kinds.to_vec()),
-        any::<(bool, bool)>(),
+        any::<(bool, bool, bool)>(),
         0..2000_u16,
         numbers,
         option::of(ack),
         option::of(echo),
         option::of(sack),
     )
-        .prop_map(|(kind, (ack_now, again), body_len, numbers, ack, echo, sack)| {
+        .prop_map(|(kind, (ack_now, again, congested), body_len, numbers, ack, echo, sack)| {
             let (dst_epoch, src_epoch, sequence, packet_number, tx_ts_ns) = numbers;
             let flags = if ack_now { frame::flag::ACK_NOW } else { 0 }
-                | if again { frame::flag::RETRANSMISSION } else { 0 };
+                | if again { frame::flag::RETRANSMISSION } else { 0 }
+                | if congested { frame::flag::CONGESTED } else { 0 };
             frame::Header {
                 kind,
                 flags,

@@ -114,7 +114,9 @@ fn frame_header(fields: Fields<'_>) -> frame::Header {
     let flag = |name, bit| if fields.flag(name) { bit } else { 0 };
     frame::Header {
         kind: frame_kind(fields.text("kind")),
-        flags: flag("ack_now", frame::flag::ACK_NOW) | flag("retransmission", frame::flag::RETRANSMISSION),
+        flags: flag("ack_now", frame::flag::ACK_NOW)
+            | flag("retransmission", frame::flag::RETRANSMISSION)
+            | flag("congested", frame::flag::CONGESTED),
         body_len: fields.bytes("body").len() as u16,
         dst_epoch: fields.number("dst_epoch"),
         src_epoch: fields.number("src_epoch"),
