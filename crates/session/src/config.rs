@@ -4,7 +4,7 @@ use etherslot_wire::NodeId;
 use etherslot_wire::control::{Hello, feature};
 use etherslot_wire::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
 
-use crate::controller::{Controller, Limits, Window};
+use crate::controller::{Classic, Controller, Limits, Window};
 
 /// How lost frames are made good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct Config {
     pub detection: Detection,
     /// In-order data frames that one acknowledgement may answer.
     pub ack_every_frames: u16,
+    /// Bytes per second that the Port carries, if known.
+    pub port_rate: Option<u64>,
     /// The longest that an acknowledgement is held back in the hope of data to ride on. The default, 50 us, is what a
     /// device model needs to answer a request, and well below the earliest tail-loss probe.
     pub ack_delay_ns: u64,
@@ -71,7 +73,7 @@ pub struct Config {
     pub half_open: u16,
     /// The first sequence of the Data frames we send. Any value does.
     pub first_sequence: u32,
-    /// Makes the congestion controller of a session.
+    /// Makes the congestion controller of a session: by default [`Classic`] in classic mode, otherwise [`Window`].
     pub controller: fn(&Limits) -> Box<dyn Controller>,
 }
 
@@ -85,6 +87,7 @@ impl Default for Config {
             streams: 64,
             mode: Mode::Selective,
             detection: Detection::Rack,
+            port_rate: None,
             ack_every_frames: 2,
             ack_delay_ns: 50_000,
             probe_min_ns: 250_000,
@@ -94,7 +97,10 @@ impl Default for Config {
             dead_after_ns: 1_000_000_000,
             half_open: 64,
             first_sequence: 0,
-            controller: |limits| Box::new(Window::new(limits)),
+            controller: |limits| match limits.mode {
+                Mode::Classic => Box::new(Classic::new(limits)),
+                Mode::Selective => Box::new(Window::new(limits)),
+            },
         }
     }
 }

@@ -35,7 +35,7 @@ mod send;
 mod session;
 
 pub use config::{Config, Detection, Mode};
-pub use controller::{Acked, Controller, Limits, Lost, Window};
+pub use controller::{Acked, Classic, Controller, Efe, Limits, Lost, Window, receiver_cap_bytes};
 pub use counters::{Counters, Named};
 pub use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{Error, Header};

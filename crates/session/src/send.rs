@@ -91,6 +91,8 @@ pub(crate) struct Sender {
     pub(crate) recovery: Recovery,
     /// Finds losses in place of `recovery`, if the configuration says so.
     counted: Option<Counted>,
+    limits: Limits,
+    make_controller: fn(&Limits) -> Box<dyn Controller>,
     controller: Box<dyn Controller>,
     mode: Mode,
     slots: u32,
@@ -113,14 +115,20 @@ impl Sender {
     pub(crate) fn new(config: &Config, now_ns: u64) -> Self {
         let slots = u32::from(config.window_frames).next_power_of_two().max(64);
         let frame_bytes = config.max_frame_bytes as usize;
-        let limits =
-            Limits { frame_bytes: frame_bytes as u64, window_frames: u64::from(config.window_frames) };
+        let limits = Limits {
+            frame_bytes: frame_bytes as u64,
+            window_frames: u64::from(config.window_frames),
+            rate: config.port_rate,
+            mode: Mode::Selective,
+        };
         let first = config.first_sequence;
         Self {
             pack: Pack::new(slots, frame_bytes, config.streams, first),
             flight: Flight::new(slots),
             recovery: Recovery::new(config, now_ns),
             counted: (config.detection != Detection::Rack).then(|| Counted::new(config.detection, first)),
+            limits,
+            make_controller: config.controller,
             controller: (config.controller)(&limits),
             mode: config.mode,
             slots,
@@ -144,6 +152,9 @@ impl Sender {
         self.mode = mode;
         self.recovery.set_mode(mode);
         self.pack.limit_frame_bytes(frame_bytes);
+        if mode == Mode::Classic {
+            self.controller = (self.make_controller)(&Limits { mode, ..self.limits });
+        }
         self.controller.set_frame_bytes(frame_bytes as u64);
         self.peer_window_frames = u32::from(peer_window_frames);
         self.credit = self.una.wrapping_add(self.peer_window_frames);
@@ -248,7 +259,9 @@ impl Sender {
         }
         let is_probing = self.controller.is_probing();
         let planned = &mut burst.planned[..burst.len];
-        planned.iter_mut().for_each(|planned| planned.asks_ack = is_probing);
+        for planned in planned.iter_mut() {
+            planned.asks_ack = is_probing;
+        }
         if let Some(last) = planned.last_mut() {
             last.asks_ack |= self.is_window_limited || self.is_probe_due;
         }

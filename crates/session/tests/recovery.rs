@@ -233,7 +233,7 @@ fn a_timeout_that_was_none_repeats_no_more_than_the_least_window() {
 
 #[test]
 fn classic_mode_goes_back_to_what_the_peer_waits_for() {
-    let config = Config { mode: Mode::Classic, ..Config::default() };
+    let config = Config { mode: Mode::Classic, controller: wide, ..Config::default() };
     let mut hand = measured(&config, feature::CLASSIC);
     assert_eq!(hand.session.mode(), Mode::Classic);
     let sent = send(&mut hand, 5);
@@ -331,9 +331,12 @@ impl Controller for Wide {
     }
 }
 
+fn wide(_: &Limits) -> Box<dyn Controller> {
+    Box::new(Wide)
+}
+
 #[test]
 fn stream_sequences_stay_unambiguous_however_many_records_wait_for_one_frame() {
-    let wide = |_: &Limits| Box::new(Wide) as Box<dyn Controller>;
     let config = Config { max_frame_bytes: 9216, backlog_frames: 256, controller: wide, ..Config::default() };
     let mut pair = Pair::connected(1, &config, Link::default());
     assert!(pair.nodes[0].put(1, LEAST));

@@ -3,9 +3,15 @@
 //! A [`Controller`] sees what was sent, acknowledged and lost, and answers with a window and a pacing rate. Which frames
 //! are lost is decided elsewhere (`recovery`), so controllers can be compared under one recovery.
 
+mod classic;
+mod efe;
 mod window;
 
+pub use classic::Classic;
+pub use efe::{Efe, receiver_cap_bytes};
 pub use window::Window;
+
+use crate::config::Mode;
 
 /// What a controller is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +20,10 @@ pub struct Limits {
     pub frame_bytes: u64,
     /// The most frames that can be on their way.
     pub window_frames: u64,
+    /// Bytes per second that the Port carries, if known.
+    pub rate: Option<u64>,
+    /// How the session makes losses good.
+    pub mode: Mode,
 }
 
 /// News of one acknowledgement.

@@ -112,8 +112,10 @@ impl Controller for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Mode;
 
-    const LIMITS: Limits = Limits { frame_bytes: 1000, window_frames: 256 };
+    const LIMITS: Limits =
+        Limits { frame_bytes: 1000, window_frames: 256, rate: None, mode: Mode::Selective };
 
     fn acked(bytes: u64) -> Acked {
         Acked {

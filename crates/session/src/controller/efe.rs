@@ -1,0 +1,317 @@
+//! EFE's own controller: a window from the predicted round-trip time over the target, paced.
+//!
+//! The window that was in force when a frame left decides the queue that the frame meets. So each acknowledgement
+//! corrects *that* window by what came of it (as `PowerTCP` does, Addanki et al., NSDI 2022, in the variant that
+//! needs nothing from switches): window = window then / (predicted RTT / target RTT) + a small increase for fairness. The
+//! predicted RTT goes on with the slope of the last ones, so a queue is answered while it builds. As long as there is
+//! hardly a queue the link has room, however long the round trip, and the window grows by a fixed share of itself.
+//!
+//! A loss says nothing about congestion unless the queue is long, too. A receiver that knows how many send to it bounds
+//! each one's window (see [`receiver_cap_bytes`]), so that an incast of hundreds never builds a queue.
+
+// Bytes and times of a path are far below 2^52, and a window is never negative.
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+
+use super::{Acked, Controller, Limits, Lost};
+
+/// The queue that is aimed at: so many frames, or so much time and so many times the jitter, ns.
+const TARGET_FRAMES: f64 = 8.0;
+const TARGET_NS: f64 = 3_000.0;
+const TARGET_JITTERS: f64 = 4.0;
+/// The share of the target that is aimed at, for the queue to stay below it.
+const AIM: f64 = 0.9;
+/// Frames of the first stage of probing.
+const FIRST_FRAMES: f64 = 4.0;
+/// The window never falls below so many frames: far fewer than one, as pacing keeps what is below apart.
+const FLOOR_FRAMES: f64 = 0.02;
+/// Weight of what an acknowledgement says about the window.
+const GAIN: f64 = 0.9;
+/// The part by which the window grows in a round trip without a queue.
+const GROWTH: f64 = 0.25;
+/// Increase a round trip for fairness, frames, for a window of one frame; it grows with the window's root.
+const INCREASE_FRAMES: f64 = 0.2;
+/// Pacing over window per SRTT: enough above 1 to fill the window, little enough not to make bursts.
+const PACE: f64 = 1.25;
+/// Windows that are remembered, with the time of their beginning.
+const REMEMBERED: usize = 16;
+/// A share of frames lost in one round trip that no damaged link has: the path is congested and does not show it.
+const BREAKER: f64 = 0.2;
+
+/// The bound on the window of each of `senders` that send to a Port of `rate` bytes per second at once: together they
+/// fill the path and the queue that is aimed at.
+pub fn receiver_cap_bytes(
+    rate: u64,
+    base_rtt_ns: u64,
+    frame_bytes: u64,
+    jitter_ns: u64,
+    senders: u32,
+) -> u32 {
+    let frame_ns = frame_bytes as f64 / rate.max(1) as f64 * 1e9;
+    let span_ns = base_rtt_ns as f64 + AIM * target_queue_ns(frame_ns, jitter_ns as f64);
+    (rate as f64 * span_ns / 1e9 / f64::from(senders.max(1))).max(1.0) as u32
+}
+
+fn target_queue_ns(frame_ns: f64, jitter_ns: f64) -> f64 {
+    (TARGET_FRAMES * frame_ns).max(TARGET_NS + TARGET_JITTERS * jitter_ns)
+}
+
+/// How far the session has come to know its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A few frames, for a first round-trip time.
+    First,
+    /// Twice as many each round trip, until there is a queue.
+    Second,
+    /// The window follows the queue.
+    Run,
+}
+
+/// The last round-trip time taken.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    tx_ns: u64,
+    rtt_ns: f64,
+}
+
+/// The controller.
+#[derive(Debug)]
+pub struct Efe {
+    frame_bytes: f64,
+    most_bytes: f64,
+    /// Bytes per second of the Port, if known.
+    rate: Option<f64>,
+    cap_bytes: f64,
+    phase: Phase,
+    window: f64,
+    /// Windows and when they began, in a ring.
+    remembered: [(u64, f64); REMEMBERED],
+    newest: usize,
+    sample: Option<Sample>,
+    /// Slope of the round-trip time, ns per ns, smoothed.
+    slope: f64,
+    jitter_ns: f64,
+    /// Predicted over target, smoothed.
+    ratio: f64,
+    srtt_ns: f64,
+    /// Frames sent from here on belong to the next round trip.
+    round_ns: u64,
+    round_acked: f64,
+    round_lost: f64,
+    /// Bytes per second that arrived, the most of a round trip.
+    delivered_rate: f64,
+    round_began_ns: u64,
+    /// Losses of frames that left before this belong to the decrease already made.
+    decreased_ns: u64,
+    before_decrease: Option<f64>,
+}
+
+impl Efe {
+    /// A controller for a path of these limits.
+    pub fn new(limits: &Limits) -> Self {
+        let mut efe = Self {
+            frame_bytes: 0.0,
+            most_bytes: 0.0,
+            rate: limits.rate.map(|rate| rate as f64),
+            cap_bytes: f64::INFINITY,
+            phase: Phase::First,
+            window: 0.0,
+            remembered: [(0, 0.0); REMEMBERED],
+            newest: 0,
+            sample: None,
+            slope: 0.0,
+            jitter_ns: 0.0,
+            ratio: 1.0,
+            srtt_ns: 0.0,
+            round_ns: 0,
+            round_acked: 0.0,
+            round_lost: 0.0,
+            delivered_rate: 0.0,
+            round_began_ns: 0,
+            decreased_ns: 0,
+            before_decrease: None,
+        };
+        efe.most_bytes = limits.window_frames as f64;
+        efe.set_frame_bytes(limits.frame_bytes);
+        efe
+    }
+
+    fn target_queue_ns(&self) -> f64 {
+        let rate = self.rate.unwrap_or(self.delivered_rate);
+        let frame_ns = if rate > 0.0 { self.frame_bytes / rate * 1e9 } else { 0.0 };
+        target_queue_ns(frame_ns, self.jitter_ns)
+    }
+
+    fn set_window(&mut self, bytes: f64) {
+        let floor = FLOOR_FRAMES * self.frame_bytes;
+        self.window = bytes.min(self.cap_bytes).min(self.most_bytes).max(floor);
+    }
+
+    /// The window in force when a frame left that is acknowledged now.
+    fn window_at(&self, tx_ns: u64) -> f64 {
+        let oldest = self.remembered[(self.newest + 1) % REMEMBERED];
+        (0..REMEMBERED)
+            .map(|back| self.remembered[(self.newest + REMEMBERED - back) % REMEMBERED])
+            .find(|&(began_ns, _)| began_ns <= tx_ns)
+            .unwrap_or(oldest)
+            .1
+    }
+
+    fn remember(&mut self, now_ns: u64) {
+        let spacing_ns = self.srtt_ns / (REMEMBERED - 2) as f64 * 1.5;
+        if now_ns as f64 >= self.remembered[self.newest].0 as f64 + spacing_ns {
+            self.newest = (self.newest + 1) % REMEMBERED;
+            self.remembered[self.newest] = (now_ns, self.window);
+        }
+    }
+
+    /// Takes a round-trip time; how far the predicted one is from the target, as their ratio.
+    fn measure(&mut self, tx_ns: u64, rtt_ns: f64, base_ns: f64) -> f64 {
+        let mut step_ns = 0.0;
+        match self.sample {
+            Some(last) if tx_ns > last.tx_ns => {
+                step_ns = (tx_ns - last.tx_ns) as f64;
+                let change_ns = rtt_ns - last.rtt_ns;
+                let weight = (step_ns / base_ns * 4.0).min(1.0);
+                self.slope += weight * (change_ns / step_ns - self.slope);
+                self.jitter_ns += (change_ns.abs() - self.jitter_ns) / 32.0;
+            }
+            Some(_) => return self.ratio,
+            None => {}
+        }
+        self.sample = Some(Sample { tx_ns, rtt_ns });
+        let queue_ns = self.target_queue_ns() * AIM;
+        let predicted_ns = (rtt_ns * (1.0 + self.slope.clamp(-0.5, 1.0))).max(base_ns);
+        let mut ratio = predicted_ns / (base_ns + queue_ns);
+        // Hardly a queue: there is room.
+        let room = 1.0 - (predicted_ns - base_ns) / (queue_ns / 2.0);
+        if room > 0.0 {
+            ratio = ratio.min(1.0 / (1.0 + GROWTH * room));
+        }
+        let weight = if step_ns > 0.0 { (step_ns / base_ns).min(1.0) } else { 1.0 };
+        self.ratio += weight * (ratio.clamp(0.5, 4.0) - self.ratio);
+        self.ratio
+    }
+
+    /// A round trip is over once a frame that left in it is acknowledged.
+    fn end_round(&mut self, now_ns: u64, tx_ns: u64) -> bool {
+        if tx_ns < self.round_ns {
+            return false;
+        }
+        let span_ns = now_ns.saturating_sub(self.round_began_ns).max(1) as f64;
+        if self.round_began_ns > 0 {
+            self.delivered_rate = (self.delivered_rate * 0.9).max(self.round_acked / span_ns * 1e9);
+        }
+        self.round_ns = now_ns;
+        self.round_began_ns = now_ns;
+        self.round_acked = 0.0;
+        self.round_lost = 0.0;
+        true
+    }
+
+    fn decrease(&mut self, now_ns: u64, factor: f64) {
+        self.before_decrease = Some(self.window);
+        self.decreased_ns = now_ns;
+        self.set_window(self.window * factor);
+        self.remembered = [(0, self.window); REMEMBERED];
+    }
+}
+
+impl Controller for Efe {
+    fn set_frame_bytes(&mut self, bytes: u64) {
+        let frames = self.most_bytes / self.frame_bytes.max(1.0);
+        self.frame_bytes = bytes.max(1) as f64;
+        self.most_bytes = frames * self.frame_bytes;
+        self.set_window(FIRST_FRAMES * self.frame_bytes);
+        self.remembered = [(0, self.window); REMEMBERED];
+    }
+
+    fn on_sent(&mut self, now_ns: u64, _bytes: u64, _in_flight_bytes: u64) {
+        self.remember(now_ns);
+    }
+
+    fn on_ack(&mut self, acked: &Acked) {
+        self.srtt_ns = acked.srtt_ns as f64;
+        self.round_acked += acked.bytes as f64;
+        let (Some(rtt_ns), Some(tx_ns)) = (acked.rtt_ns, acked.tx_ns) else { return };
+        let (rtt_ns, base_ns) = (rtt_ns as f64, acked.min_rtt_ns.max(1) as f64);
+        let ratio = self.measure(tx_ns, rtt_ns, base_ns);
+        let is_round = self.end_round(acked.now_ns, tx_ns);
+        match self.phase {
+            Phase::First => {
+                if is_round {
+                    self.phase = Phase::Second;
+                }
+            }
+            Phase::Second => {
+                if acked.window_limited {
+                    self.set_window(self.window + acked.bytes as f64);
+                }
+                let queue_ns = self.target_queue_ns();
+                let bdp = self.rate.unwrap_or(self.delivered_rate) * base_ns / 1e9;
+                if ratio > 1.0 && rtt_ns > base_ns + queue_ns / 2.0 {
+                    self.set_window(self.window * (base_ns + queue_ns / 2.0) / rtt_ns);
+                    self.phase = Phase::Run;
+                } else if self.window > 2.0 * bdp.max(FIRST_FRAMES * self.frame_bytes)
+                    || self.window >= self.cap_bytes
+                {
+                    self.phase = Phase::Run;
+                }
+                if self.phase == Phase::Run {
+                    self.ratio = 1.0;
+                    self.remembered = [(0, self.window); REMEMBERED];
+                }
+            }
+            Phase::Run => {
+                let then = self.window_at(tx_ns);
+                let increase = INCREASE_FRAMES * (then * self.frame_bytes).sqrt();
+                let mut window = (1.0 - GAIN) * self.window + GAIN * (then / ratio + increase);
+                if !acked.window_limited {
+                    window = window.min(self.window);
+                }
+                self.set_window(window);
+            }
+        }
+    }
+
+    fn on_loss(&mut self, lost: &Lost) {
+        self.round_lost += lost.bytes as f64;
+        if lost.newest_tx_ns < self.decreased_ns {
+            return;
+        }
+        let queue_ns = lost.rtt_ns.saturating_sub(lost.min_rtt_ns) as f64;
+        let arrived = self.round_acked + 4.0 * self.frame_bytes;
+        if queue_ns > 2.0 * self.target_queue_ns() {
+            self.decrease(lost.now_ns, 0.7);
+        } else if self.round_lost > BREAKER * (arrived + self.round_lost) {
+            self.decrease(lost.now_ns, 0.5);
+        }
+    }
+
+    fn on_rto(&mut self, now_ns: u64) {
+        self.decrease(now_ns, 0.5);
+    }
+
+    fn on_spurious(&mut self, _now_ns: u64) {
+        if let Some(window) = self.before_decrease.take() {
+            self.set_window(self.window.max(window));
+        }
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window as u64
+    }
+
+    fn pacing_rate(&self) -> Option<u64> {
+        let stages = if self.phase == Phase::Run { PACE } else { 2.0 };
+        (self.srtt_ns > 0.0).then(|| (stages * self.window / self.srtt_ns * 1e9) as u64)
+    }
+
+    fn set_receiver_cap_bytes(&mut self, bytes: u64) {
+        self.cap_bytes = if bytes == u64::MAX { f64::INFINITY } else { bytes as f64 };
+        self.set_window(self.window);
+    }
+
+    fn is_probing(&self) -> bool {
+        self.phase != Phase::Run
+    }
+}
