@@ -25,8 +25,8 @@ pub(crate) fn send_control(session: &mut Session, stream: u16, message: Message)
 pub(crate) struct Upstream<'a>(pub(crate) &'a mut Session);
 
 impl TlpOut for Upstream<'_> {
-    fn room(&mut self, _stream: u16) -> usize {
-        self.0.room()
+    fn room(&mut self, stream: u16) -> usize {
+        self.0.room_for(stream)
     }
 
     fn send(&mut self, stream: u16, header: &Header, data: &[u8]) -> bool {

@@ -3,11 +3,17 @@
 //! A slot has room for header and SACK block before the body, so that a frame is sent from where it lies: with a SACK
 //! block the frame starts at the slot's first byte, without at [`SACK_BYTES`]. Behind the body is room for what protects
 //! the frame. A body is not touched any more once its frame has left for the first time.
+//!
+//! A small record of a stream that has nothing waiting goes first: it does not stay behind what other streams have
+//! put in, which are independent of it. Such records share *express* frames that are put in before all others that
+//! have not left; these move one sequence up, by their places in a ring of slot numbers.
 
 use std::ops::Range;
 
 use etherslot_wire::frame::{self, CHECK_BYTES, SACK_BYTES, TAG_BYTES};
 use etherslot_wire::record::{FIRST, HEADER_BYTES, Kind, LAST, MAX_PAYLOAD_BYTES, Record, size};
+
+use crate::before;
 
 /// Bytes of a slot before the body.
 const RESERVED_BYTES: usize = frame::HEADER_BYTES + SACK_BYTES;
@@ -16,6 +22,11 @@ const MIN_PART_BYTES: usize = 64;
 /// Parts of records that may be unacknowledged, over all streams. The receiver tells old parts from new ones by 16-bit
 /// stream sequences, which works as long as fewer than 2^15 of a stream are under way.
 const MAX_PARTS: u32 = 32_000;
+
+/// The longest record that goes first, bytes: a request, or a completion with a register or an entry of a queue.
+const EXPRESS_BYTES: usize = 256;
+/// Express frames that may wait.
+const EXPRESS_FRAMES: u32 = 4;
 
 /// The body's size in frames of at most `frame_bytes`: there is always room for a SACK block and an AEAD tag.
 pub(crate) const fn body_max(frame_bytes: usize) -> usize {
@@ -81,7 +92,22 @@ pub(crate) struct Pack {
     tail: u32,
     /// Parts in all frames not yet released.
     parts: u32,
-    stream_sequences: Box<[u16]>,
+    /// The slot of each sequence, by its place in the ring.
+    slots: Box<[u32]>,
+    /// The first express frames of those that have not left.
+    express: u32,
+    /// Frames that are not express count up: that of the next to leave, and of the one at `tail`.
+    bulk_next: u32,
+    bulk_tail: u32,
+    streams: Box<[Stream]>,
+}
+
+/// What has been put in of a stream.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    sequence: u16,
+    /// The number of the last frame with a part of it that is not express.
+    bulk: u32,
 }
 
 impl Pack {
@@ -97,7 +123,11 @@ impl Pack {
             max_parts: max_parts(body_max(frame_bytes)),
             tail: first,
             parts: 0,
-            stream_sequences: vec![0; streams as usize].into_boxed_slice(),
+            slots: (0..slots).collect(),
+            express: 0,
+            bulk_next: 1,
+            bulk_tail: 1,
+            streams: vec![Stream::default(); streams as usize].into_boxed_slice(),
         }
     }
 
@@ -134,11 +164,22 @@ impl Pack {
 
     /// Whether the stream exists.
     pub(crate) fn has_stream(&self, stream: u16) -> bool {
-        (stream as usize) < self.stream_sequences.len()
+        (stream as usize) < self.streams.len()
     }
 
-    /// Puts a record in; the caller has seen to slots, parts, stream and length.
-    pub(crate) fn push(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>) {
+    /// Whether a small record of this stream would go first, and a long one is the only one of it that waits.
+    pub(crate) fn is_clear(&self, stream: u16) -> bool {
+        let waits = |stream: &Stream| !before(stream.bulk, self.bulk_next);
+        self.express < EXPRESS_FRAMES && !self.streams.get(stream as usize).is_none_or(waits)
+    }
+
+    /// Puts a record in; the caller has seen to slots, parts, stream and length. `next` is the first sequence that has not
+    /// left.
+    pub(crate) fn push(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>, next: u32) {
+        let waits = next.wrapping_add(self.express) != self.tail;
+        if waits && pieces.total_len <= EXPRESS_BYTES && self.is_clear(stream) {
+            return self.push_first(kind, stream, pieces, next);
+        }
         if pieces.total_len > self.room() && pieces.total_len + HEADER_BYTES <= self.body_max {
             self.close();
         }
@@ -149,7 +190,11 @@ impl Pack {
             let room = self.room();
             // A part that is not the last fills its frame; sizes stay multiples of 4.
             let (bytes, last) = if rest <= room { (rest, LAST) } else { (room & !3, 0) };
-            self.part(kind, first | last, stream, pieces, at, bytes);
+            self.streams[stream as usize].bulk = self.bulk_tail;
+            let filled = self.part(self.tail, kind, first | last, stream, pieces, at..at + bytes);
+            if filled + HEADER_BYTES + MIN_PART_BYTES > self.body_max {
+                self.close();
+            }
             at += bytes;
             first = 0;
             if last != 0 {
@@ -158,41 +203,96 @@ impl Pack {
         }
     }
 
-    fn part(&mut self, kind: Kind, flags: u8, stream: u16, pieces: &Pieces<'_>, at: usize, bytes: usize) {
-        let slot = (self.tail & self.mask) as usize;
+    /// Puts a small record into the last express frame, or into a new one.
+    fn push_first(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>, next: u32) {
+        let behind = next.wrapping_add(self.express);
+        let last = behind.wrapping_sub(1);
+        let fits = |bytes: u16| bytes as usize + HEADER_BYTES + size(pieces.total_len) <= self.body_max;
+        let sequence = if self.express > 0 && fits(self.body(last).bytes) {
+            last
+        } else {
+            self.insert(behind);
+            self.express += 1;
+            behind
+        };
+        self.part(sequence, kind, FIRST | LAST, stream, pieces, 0..pieces.total_len);
+    }
+
+    /// Makes an empty frame of this sequence; the one that had it, and all behind, move up by one.
+    fn insert(&mut self, sequence: u32) {
+        let place = |sequence: u32| (sequence & self.mask) as usize;
+        let end = self.tail.wrapping_add(1);
+        let free = self.slots[place(end)];
+        let mut at = end;
+        while at != sequence {
+            let before = at.wrapping_sub(1);
+            self.slots[place(at)] = self.slots[place(before)];
+            at = before;
+        }
+        self.slots[place(sequence)] = free;
+        self.tail = end;
+    }
+
+    /// Writes a part into the frame; bytes of its body then.
+    fn part(
+        &mut self,
+        frame: u32,
+        kind: Kind,
+        flags: u8,
+        stream: u16,
+        pieces: &Pieces<'_>,
+        range: Range<usize>,
+    ) -> usize {
+        let bytes = range.len();
+        let slot = self.slot(frame);
         let body = &mut self.bodies[slot];
         let start = slot * self.stride + RESERVED_BYTES + body.bytes as usize;
         let out = &mut self.buffer[start..start + size(bytes)];
-        let sequence = &mut self.stream_sequences[stream as usize];
+        let sequence = &mut self.streams[stream as usize].sequence;
         let written = Record::emit_header(kind, flags, stream, *sequence, bytes as u16, out);
         debug_assert!(written.is_some());
         *sequence = sequence.wrapping_add(1);
-        pieces.copy(at, &mut out[HEADER_BYTES..HEADER_BYTES + bytes]);
+        pieces.copy(range.start, &mut out[HEADER_BYTES..HEADER_BYTES + bytes]);
         out[HEADER_BYTES + bytes..].fill(0);
         body.bytes += size(bytes) as u16;
         body.parts += 1;
         self.parts += 1;
-        if (body.bytes as usize) + HEADER_BYTES + MIN_PART_BYTES > self.body_max {
-            self.close();
-        }
+        body.bytes as usize
     }
 
     /// Ends the frame under construction, if it has anything in it.
-    pub(crate) fn close(&mut self) {
+    fn close(&mut self) {
         if self.is_open() {
             self.tail = self.tail.wrapping_add(1);
+            self.bulk_tail = self.bulk_tail.wrapping_add(1);
+        }
+    }
+
+    /// The next frame has left for the first time.
+    pub(crate) fn sent(&mut self, sequence: u32) {
+        if sequence == self.tail {
+            self.close();
+        }
+        if self.express > 0 {
+            self.express -= 1;
+        } else {
+            self.bulk_next = self.bulk_next.wrapping_add(1);
         }
     }
 
     /// Frees the slot of an acknowledged frame.
     pub(crate) fn release(&mut self, sequence: u32) {
-        let body = &mut self.bodies[(sequence & self.mask) as usize];
+        let body = &mut self.bodies[self.slot(sequence)];
         self.parts -= u32::from(body.parts);
         *body = Body::default();
     }
 
+    fn slot(&self, sequence: u32) -> usize {
+        self.slots[(sequence & self.mask) as usize] as usize
+    }
+
     fn body(&self, sequence: u32) -> Body {
-        self.bodies[(sequence & self.mask) as usize]
+        self.bodies[self.slot(sequence)]
     }
 
     /// Bytes of a frame's body.
@@ -209,7 +309,7 @@ impl Pack {
     }
 
     fn range(&self, sequence: u32, header_bytes: usize) -> Range<usize> {
-        let body = (sequence & self.mask) as usize * self.stride + RESERVED_BYTES;
+        let body = self.slot(sequence) * self.stride + RESERVED_BYTES;
         body - header_bytes..body + self.body(sequence).bytes as usize + CHECK_BYTES
     }
 
@@ -243,7 +343,7 @@ mod tests {
     fn small_records_share_a_frame_and_long_ones_are_split() {
         let mut pack = Pack::new(64, 576, 1, 0);
         let put = |pack: &mut Pack, len| {
-            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: len });
+            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: len }, 0);
         };
         put(&mut pack, 100);
         put(&mut pack, 100);
@@ -260,13 +360,116 @@ mod tests {
     fn a_record_that_fits_a_frame_of_its_own_is_not_split() {
         let mut pack = Pack::new(64, 1500, 1, 0);
         for len in [1000, 1000, 1396, 1397] {
-            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: len });
+            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: len }, 0);
         }
         let flags: Vec<u8> = records(&pack, 0).iter().map(|part| part.0).collect();
         assert_eq!(flags, [3, 3, 3, FIRST, LAST]);
     }
 
+    /// Streams and stream sequences of the records in frames from `from` on, a list a frame.
+    fn frames(pack: &Pack, from: u32) -> Vec<Vec<(u16, u16)>> {
+        let end = if pack.is_open() { pack.tail + 1 } else { pack.tail };
+        let mut all = Vec::new();
+        for sequence in from..end {
+            let (mut body, _) = pack.frame(sequence, 0).split_last_chunk::<CHECK_BYTES>().expect("a check");
+            let mut one = Vec::new();
+            while !body.is_empty() {
+                let (record, rest) = Record::parse(body).expect("own record");
+                one.push((record.stream, record.stream_sequence));
+                body = rest;
+            }
+            all.push(one);
+        }
+        all
+    }
+
+    fn put(pack: &mut Pack, stream: u16, len: usize, next: u32) {
+        pack.push(Kind::Tlp, stream, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: len }, next);
+    }
+
+    #[test]
+    fn a_small_record_of_a_stream_with_nothing_waiting_goes_first() {
+        let mut pack = Pack::new(64, 1500, 4, 0);
+        for _ in 0..3 {
+            put(&mut pack, 0, 1300, 0);
+        }
+        pack.sent(0);
+        put(&mut pack, 1, 16, 1);
+        put(&mut pack, 2, 16, 1);
+        put(&mut pack, 1, 16, 1);
+        // Its own bulk holds a record back, and a long one takes its turn.
+        put(&mut pack, 0, 16, 1);
+        put(&mut pack, 3, 1300, 1);
+        put(&mut pack, 3, 16, 1);
+        let want = [vec![(1, 0), (2, 0), (1, 1)], vec![(0, 1)], vec![(0, 2), (0, 3)], vec![(3, 0), (3, 1)]];
+        assert_eq!(frames(&pack, 1), want);
+        // Once all of it has left, stream 0 goes first again.
+        for sequence in 1..4 {
+            pack.sent(sequence);
+        }
+        assert!(pack.is_clear(0) && !pack.is_clear(3) && pack.is_clear(1));
+    }
+
+    #[test]
+    fn with_nothing_before_it_a_small_record_shares_the_frame_under_construction() {
+        let mut pack = Pack::new(64, 1500, 2, 0);
+        put(&mut pack, 0, 600, 0);
+        put(&mut pack, 1, 16, 0);
+        assert_eq!(frames(&pack, 0), [[(0, 0), (1, 0)]]);
+    }
+
+    #[test]
+    fn express_frames_that_wait_are_few() {
+        let mut pack = Pack::new(64, 1500, 2, 0);
+        for _ in 0..3 {
+            put(&mut pack, 0, 1300, 0);
+        }
+        let mut put_first = 0;
+        while pack.is_clear(1) {
+            put(&mut pack, 1, 256, 0);
+            put_first += 1;
+            assert!(put_first < 100);
+        }
+        assert_eq!(pack.express, EXPRESS_FRAMES);
+    }
+
     proptest! {
+        #[test]
+        fn whatever_goes_first_each_stream_keeps_its_order(
+            steps in proptest::collection::vec((0u16..5, 0usize..1400, any::<bool>()), 1..400)
+        ) {
+            let mut pack = Pack::new(64, 1500, 4, u32::MAX - 100);
+            let (mut una, mut next) = (u32::MAX - 100, u32::MAX - 100);
+            let mut expected = [0u16; 4];
+            let mut sent = Vec::new();
+            for (stream, len, small) in steps {
+                if stream < 4 && pack.tail().wrapping_sub(una) + pack.slots_needed() < 60 {
+                    put(&mut pack, stream, if small { len % 64 } else { len }, next);
+                } else if next != pack.tail() || pack.is_open() {
+                    let (mut body, _) = pack.frame(next, 0).split_last_chunk::<CHECK_BYTES>().expect("a check");
+                    while !body.is_empty() {
+                        let (record, rest) = Record::parse(body).expect("own record");
+                        prop_assert_eq!(record.stream_sequence, expected[record.stream as usize]);
+                        expected[record.stream as usize] += 1;
+                        body = rest;
+                    }
+                    pack.sent(next);
+                    sent.push((next, pack.frame(next, 0).to_vec()));
+                    next = next.wrapping_add(1);
+                }
+                // What has left stays where it is and as it is, until it is released.
+                for (sequence, bytes) in &sent {
+                    prop_assert_eq!(pack.frame(*sequence, 0), &bytes[..]);
+                }
+                if sent.len() > 20 {
+                    for (sequence, _) in sent.drain(..) {
+                        pack.release(sequence);
+                        una = sequence.wrapping_add(1);
+                    }
+                }
+            }
+        }
+
         #[test]
         fn the_payload_is_head_zeros_data_zeros(
             head in proptest::collection::vec(any::<u8>(), 0..20), lead_zeros in 0usize..4,
@@ -277,9 +480,9 @@ mod tests {
             let mut pack = Pack::new(64, 576, 1, 0);
             // Slots are reused: what lay in them before must not show.
             pack.buffer.fill(0xEE);
-            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: before });
+            pack.push(Kind::Tlp, 0, &Pieces { head: &[], lead_zeros: 0, data: &[], total_len: before }, 0);
             let first = records(&pack, 0).len();
-            pack.push(Kind::Tlp, 0, &Pieces { head: &head, lead_zeros, data: &data, total_len });
+            pack.push(Kind::Tlp, 0, &Pieces { head: &head, lead_zeros, data: &data, total_len }, 0);
             let mut expected = head.clone();
             expected.resize(head.len() + lead_zeros, 0);
             expected.extend_from_slice(&data);

@@ -173,19 +173,24 @@ impl Sender {
     /// Payload of the largest record that goes in unsplit; 0 if a record of any length might not go in.
     pub(crate) fn room(&self) -> usize {
         let tail = self.pack.tail();
-        let free = self.window_frames.saturating_sub(tail.wrapping_sub(self.una));
         let unsent = if before(self.next, tail) { tail.wrapping_sub(self.next) } else { 0 };
-        if free > self.pack.slots_needed() && unsent < self.backlog_frames && self.pack.has_parts() {
-            self.pack.room()
-        } else {
-            0
-        }
+        if unsent < self.backlog_frames { self.free_room() } else { 0 }
+    }
+
+    /// The same for a stream: one that has nothing waiting finds room behind a full backlog.
+    pub(crate) fn room_for(&self, stream: u16) -> usize {
+        if self.pack.is_clear(stream) { self.free_room() } else { self.room() }
+    }
+
+    fn free_room(&self) -> usize {
+        let free = self.window_frames.saturating_sub(self.pack.tail().wrapping_sub(self.una));
+        if free > self.pack.slots_needed() && self.pack.has_parts() { self.pack.room() } else { 0 }
     }
 
     /// Puts a record in; there has to be room.
     pub(crate) fn push(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>) {
-        debug_assert!(self.room() >= HEADER_BYTES);
-        self.pack.push(kind, stream, pieces);
+        debug_assert!(self.room_for(stream) >= HEADER_BYTES);
+        self.pack.push(kind, stream, pieces, self.next);
         // The slot at `tail` is never that of `una`.
         debug_assert!(self.pack.tail().wrapping_sub(self.una) < self.slots);
     }
@@ -295,9 +300,7 @@ impl Sender {
         match planned.cause {
             Cause::New => {
                 debug_assert_eq!(planned.sequence, self.next);
-                if planned.sequence == self.pack.tail() {
-                    self.pack.close();
-                }
+                self.pack.sent(planned.sequence);
                 self.next = self.next.wrapping_add(1);
                 counters.data_frames_sent += 1;
             }

@@ -233,6 +233,12 @@ impl Session {
         if self.state == State::Up { self.sender.room() } else { 0 }
     }
 
+    /// The same for one stream. A stream of which nothing waits for its first transmission has room behind a full
+    /// backlog of others, and its record goes before theirs if it is small (up to 256 bytes).
+    pub fn room_for(&self, stream: u16) -> usize {
+        if self.state == State::Up { self.sender.room_for(stream) } else { 0 }
+    }
+
     /// Sends a record: `head`, `lead_zeros` zeros, `data`, and zeros up to `total_len`. It is copied once, into the
     /// frame it leaves in.
     pub fn send(
@@ -244,7 +250,7 @@ impl Session {
         data: &[u8],
         total_len: usize,
     ) -> Result<(), Full> {
-        if self.room() == 0 {
+        if self.room_for(stream) == 0 {
             return Err(Full);
         }
         let pieces = Pieces { head, lead_zeros, data, total_len };

@@ -22,7 +22,7 @@ impl Slot {
 
     /// Whether what the guest writes now leaves at once, behind all it did before.
     fn is_open(&self, session: &Session) -> bool {
-        self.outgoing.is_empty() && !self.resetting && session.room() != 0
+        self.outgoing.is_empty() && !self.resetting && session.room_for(self.stream) != 0
     }
 
     /// Keeps account of how long posted writes have had to wait.

@@ -74,7 +74,7 @@ impl Slot {
 
     fn bring_up(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
         let State::BringUp { script, asked: false } = &self.state else { return false };
-        if session.room() == 0 {
+        if session.room_for(self.stream) == 0 {
             return false;
         }
         let (target, register, write) = match script.step() {
@@ -149,7 +149,7 @@ impl Slot {
         write: Option<[u8; 4]>,
         purpose: Purpose,
     ) -> bool {
-        if session.room() == 0 {
+        if session.room_for(self.stream) == 0 {
             return false;
         }
         let expect = if write.is_some() { Expect::Status } else { Expect::Config };
@@ -180,7 +180,7 @@ impl Slot {
                     self.send_cfg(now_ns, session, target, register, enables, Some(data), purpose)
                 }
                 Outgoing::MemWrite { address, data } => {
-                    session.room() != 0
+                    session.room_for(self.stream) != 0
                         && MemRequest::covering(ROOT, 0, address, data.len()).is_none_or(|request| {
                             send_tlp(session, self.stream, &Header::new(Op::MemWrite(request)), &data)
                         })
@@ -250,7 +250,7 @@ impl Slot {
         bytes: usize,
         purpose: Purpose,
     ) -> bool {
-        if session.room() == 0 {
+        if session.room_for(self.stream) == 0 {
             return false;
         }
         let Some(tag) = self.requester.begin(now_ns, address, bytes, Expect::Memory, purpose) else {
@@ -265,7 +265,7 @@ impl Slot {
         let mut data = [0; 4096];
         let mut progress = false;
         while let Some(read) = self.reads.front_mut() {
-            if session.room() == 0 {
+            if session.room_for(self.stream) == 0 {
                 break;
             }
             progress = true;
@@ -285,8 +285,9 @@ impl Slot {
             }
             let parts = completer::completions(&request, ROOT, completer::ROOT_RCB_BYTES, MAX_PAYLOAD_BYTES);
             let mut parts = parts.starting_at(read.sent as usize);
-            while session.room() != 0
-                && let Some(part) = parts.next_within(session.room().saturating_sub(MAX_HEADER_BYTES))
+            while session.room_for(self.stream) != 0
+                && let Some(part) =
+                    parts.next_within(session.room_for(self.stream).saturating_sub(MAX_HEADER_BYTES))
             {
                 let header = Header { op: Op::Completion(part.completion), poisoned: false, ..read.header };
                 send_tlp(session, self.stream, &header, &data[part.offset..part.offset + part.bytes]);
