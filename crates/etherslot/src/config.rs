@@ -49,6 +49,8 @@ struct Node {
     /// How long to poll before sleeping.
     #[serde(default, deserialize_with = "value::duration")]
     busy_poll: Option<Duration>,
+    /// Where the control socket is, if not in its usual folder.
+    control: Option<PathBuf>,
 }
 
 /// Keys of all kinds of links; which belong together is seen to afterwards.
@@ -160,6 +162,7 @@ enum InterruptKind {
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) busy_poll: Option<Duration>,
+    pub(crate) control: Option<PathBuf>,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) impair: Option<String>,
 }
@@ -194,7 +197,8 @@ fn place<T>(text: &str, table: &Spanned<T>) -> String {
 fn loop_options(node: &Node, overrides: &Overrides) -> Result<LoopOptions> {
     let busy_poll = overrides.busy_poll.or(node.busy_poll).unwrap_or(Duration::ZERO);
     ensure!(busy_poll <= Duration::from_secs(10), "[node] busy_poll is more than 10s: use 10s or less");
-    Ok(LoopOptions { name: node.name.clone(), busy_poll })
+    let control = overrides.control.clone().or_else(|| node.control.clone());
+    Ok(LoopOptions { name: node.name.clone(), busy_poll, control })
 }
 
 fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {

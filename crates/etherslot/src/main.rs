@@ -1,6 +1,9 @@
 //! `etherslot`: the I/O box and the host node of PCI Express over Ethernet.
+#![allow(clippy::cast_precision_loss)] // Of rates and scaled numbers three digits are shown.
 
 mod config;
+mod stat;
+mod units;
 mod value;
 
 use std::io::{IsTerminal as _, stderr};
@@ -29,6 +32,8 @@ enum Command {
     Box(Daemon),
     /// Offers remote devices to virtual machines of this host, as vfio-user sockets.
     Host(Daemon),
+    /// Shows what running nodes of this machine count: sessions, round-trip times, losses.
+    Stat(stat::Stat),
     /// Started by `host`, to end its guests' connections in order should it be killed.
     #[command(hide = true)]
     Keeper,
@@ -45,6 +50,9 @@ struct Daemon {
     /// Poll for this long before sleeping, as in 50us; 0s sleeps at once.
     #[arg(long, env = "ETHERSLOT_BUSY_POLL", value_name = "DURATION", value_parser = humantime::parse_duration)]
     busy_poll: Option<Duration>,
+    /// Where the control socket is to be, if not in its usual folder.
+    #[arg(long, env = "ETHERSLOT_CONTROL", value_name = "PATH")]
+    control: Option<PathBuf>,
     /// Write all frames of the link to this pcapng file.
     #[arg(long, env = "ETHERSLOT_CAPTURE", value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -81,6 +89,7 @@ fn run(cli: Cli) -> Result<()> {
                 etherslot_runtime::host_daemon::run(options, keeper)?;
             }
         }
+        Command::Stat(stat) => stat.run()?,
         Command::Keeper => etherslot_runtime::keeper::run()?,
     }
     Ok(())
@@ -88,8 +97,8 @@ fn run(cli: Cli) -> Result<()> {
 
 impl Daemon {
     fn split(self) -> (bool, PathBuf, config::Overrides) {
-        let Self { config, check, busy_poll, capture, impair } = self;
-        (check, config, config::Overrides { busy_poll, capture, impair })
+        let Self { config, check, busy_poll, control, capture, impair } = self;
+        (check, config, config::Overrides { busy_poll, control, capture, impair })
     }
 }
 

@@ -141,5 +141,7 @@ fn launch(run: &Run, namespace: &str, role: Role, name: &str, config: &str, star
     fs::write(&file, config).map_err(Error::io(format!("write {}", file.display())))?;
     let mut command = mortal(Some(namespace), &etherslot_binary()?);
     command.arg(role.command()).arg("--config").arg(&file).current_dir(run.folder());
+    // Nodes of other runs on this machine may have the same name.
+    command.env("ETHERSLOT_CONTROL", run.path(&format!("{name}.control")));
     Process::start(name, command, &run.path(&format!("{name}.{start}.log")))
 }

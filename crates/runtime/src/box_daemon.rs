@@ -11,9 +11,11 @@ use etherslot_storage::Medium as _;
 use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_wire::control::Name;
 
+use crate::control::{Answer, Control, Request};
 use crate::options::{BoxOptions, DeviceOptions};
+use crate::stat;
 use crate::station::Station;
-use crate::{StartError, format_file, identity, report};
+use crate::{StartError, format_file, identity};
 
 /// A device, and what wakes the daemon for it.
 struct Made {
@@ -87,22 +89,28 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     }
     let config = station.session_config(&options.session, &options.run.name);
     let mut node = BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions);
+    let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
+    let name = &options.run.name;
     let devices = options.devices.len();
-    tracing::info!(name = options.run.name, address = %station.port.address(), devices, "ready");
+    tracing::info!(name, address = %station.port.address(), devices, "ready");
 
     while !station.signals.stop() {
         let now_ns = station.begin_round();
         let mut progress = station.port.receive(&mut |from, frame| node.receive(now_ns, from, frame)) != 0;
         progress |= node.poll(now_ns);
         progress |= transmit(&mut node, &mut station);
-        if station.signals.report() {
-            report::of_box(&node, station.port.as_ref());
+        let Station { port, signals, sleeper, .. } = &mut station;
+        let show = || stat::of_box(name, now_ns, &node, port.as_ref());
+        progress |= control.poll(now_ns, sleeper, &mut |Request::Stat {}| Answer::Stat(show()));
+        if signals.report() {
+            show().log();
         }
-        station.end_round(progress, node.deadline_ns())?;
+        let deadline_ns = [node.deadline_ns(), control.deadline_ns()].into_iter().flatten().min();
+        station.end_round(progress, deadline_ns)?;
     }
     node.close();
     transmit(&mut node, &mut station);
-    report::of_box(&node, station.port.as_ref());
+    stat::of_box(name, station.clock.now_ns(), &node, station.port.as_ref()).log();
     tracing::info!("stopped");
     Ok(())
 }

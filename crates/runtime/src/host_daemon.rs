@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use etherslot_netio::Address;
+use etherslot_netio::{Address, Port};
 use etherslot_node::{
     Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig,
 };
@@ -11,10 +11,12 @@ use etherslot_vfio_user::message::{irq, region};
 use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, Keeper, MessageId, RegionInfo, Server};
 use etherslot_wire::control::Name;
 
+use crate::control::{self, Control, Request};
 use crate::options::{HostOptions, Interrupts, SlotOptions};
 use crate::sleeper::Sleeper;
+use crate::stat::NodeStat;
 use crate::station::Station;
-use crate::{StartError, identity, keeper, report};
+use crate::{StartError, identity, keeper, stat};
 
 const CONFIG_BYTES: u64 = 4096;
 
@@ -81,6 +83,13 @@ impl Door {
 
 /// All guests of the host node.
 struct Doors(Vec<Door>);
+
+impl Doors {
+    fn stat(&self, name: &str, now_ns: u64, node: &HostNode<Address>, port: &dyn Port) -> NodeStat {
+        let devices = self.0.iter().map(|door| &*door.options.device);
+        stat::of_host(name, now_ns, node, port, devices)
+    }
+}
 
 impl Guest for Doors {
     fn read(&mut self, slot: usize, address: u64, data: &mut [u8]) -> bool {
@@ -247,6 +256,8 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         slots.push(SlotConfig { name, address: slot.address, hide_msix: slot.interrupts == Interrupts::Msi });
     }
     let mut node = HostNode::new(config, identity::seed(), &slots);
+    let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
+    let name = &options.run.name;
     let keeper = keeper::start(keeper)
         .inspect_err(
             |error| tracing::warn!(%error, "no keeper: guests may not outlive a kill of this daemon"),
@@ -255,7 +266,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut doors = Doors(options.slots.into_iter().map(|slot| Door::new(slot, keeper.clone())).collect());
     let mut ready = false;
     let slots = doors.0.len();
-    tracing::info!(name = options.run.name, address = %station.port.address(), slots, "started");
+    tracing::info!(name, address = %station.port.address(), slots, "started");
 
     while !station.signals.stop() {
         let now_ns = station.begin_round();
@@ -270,14 +281,18 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         if !ready {
             ready = open_doors(&mut doors, &station.sleeper)?;
         }
-        if station.signals.report() {
-            report::of_host(&node, station.port.as_ref());
+        let Station { port, signals, sleeper, .. } = &mut station;
+        let show = || doors.stat(name, now_ns, &node, port.as_ref());
+        progress |= control.poll(now_ns, sleeper, &mut |Request::Stat {}| control::Answer::Stat(show()));
+        if signals.report() {
+            show().log();
         }
-        station.end_round(progress, node.deadline_ns())?;
+        let deadline_ns = [node.deadline_ns(), control.deadline_ns()].into_iter().flatten().min();
+        station.end_round(progress, deadline_ns)?;
     }
     node.close();
     transmit(&mut node, &mut station);
-    report::of_host(&node, station.port.as_ref());
+    doors.stat(name, station.clock.now_ns(), &node, station.port.as_ref()).log();
     tracing::info!("stopped");
     Ok(())
 }

@@ -5,18 +5,22 @@
 
 pub mod box_daemon;
 mod clock;
+pub mod control;
+mod counted;
 mod format_file;
 pub mod host_daemon;
 mod identity;
 pub mod keeper;
 mod link;
 pub mod options;
-mod report;
 mod signals;
 mod sleeper;
+pub mod stat;
 mod station;
 
 use std::io;
+
+pub use counted::Counted;
 
 /// Why a daemon could not start or go on: cause and remedy.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,9 @@ pub enum StartError {
         /// Why.
         source: etherslot_vfio_user::BindError,
     },
+    /// The control socket could not be made where it was asked for.
+    #[error("[node] control: {0}")]
+    Control(#[from] control::BindError),
     /// A system call of the poll loop failed.
     #[error("the poll loop failed: {0}")]
     Loop(#[from] io::Error),

@@ -40,6 +40,8 @@ pub struct LoopOptions {
     pub name: String,
     /// How long to go on polling after the last thing that happened, before sleeping.
     pub busy_poll: Duration,
+    /// Where the control socket is, if not in [`crate::control::folder`].
+    pub control: Option<PathBuf>,
 }
 
 /// The link.

@@ -12,7 +12,12 @@ pub(crate) struct Sleeper {
     epoll: OwnedFd,
     busy_poll_ns: u64,
     last_progress_ns: u64,
+    control_woke: bool,
 }
+
+/// What an event is of: the control socket, or anything else, which is looked at in every round anyway.
+const OTHER: u64 = 0;
+const CONTROL: u64 = 1;
 
 /// Sleeps are cut to this, so that nothing that failed to wake the daemon delays it for ever.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
@@ -21,12 +26,27 @@ impl Sleeper {
     /// A sleeper that polls for `busy_poll` after the last progress.
     pub(crate) fn new(busy_poll: Duration) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll, busy_poll_ns: busy_poll.as_nanos() as u64, last_progress_ns: 0 })
+        Ok(Self {
+            epoll,
+            busy_poll_ns: busy_poll.as_nanos() as u64,
+            last_progress_ns: 0,
+            control_woke: false,
+        })
     }
 
     /// Wakes when `fd` is readable.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(OTHER), epoll::EventFlags::IN)?)
+    }
+
+    /// The same for the control socket, which is looked at in a round only if it is what woke the daemon.
+    pub(crate) fn watch_control(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(CONTROL), epoll::EventFlags::IN)?)
+    }
+
+    /// Whether the control socket has woken the daemon since the last call.
+    pub(crate) fn take_control_wake(&mut self) -> bool {
+        std::mem::take(&mut self.control_woke)
     }
 
     /// Called after each round of the loop: returns at once if there was progress, or not long ago; otherwise sleeps until
@@ -52,7 +72,11 @@ impl Sleeper {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
         match epoll::wait(self.epoll.as_fd(), &mut events, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(count) => {
+                self.control_woke |= events[..count].iter().any(|event| event.data.u64() == CONTROL);
+                Ok(())
+            }
+            Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

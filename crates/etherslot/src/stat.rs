@@ -1,0 +1,267 @@
+//! `etherslot stat`: what running nodes of this machine count.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _, stdout};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use etherslot_runtime::Counted;
+use etherslot_runtime::control::{self, AskError, Request};
+use etherslot_runtime::stat::{NodeStat, Role, SessionStat};
+
+use crate::units::{self, Grouped};
+
+const LINE_WIDTH: usize = 100;
+/// Moves to the upper left of a terminal and clears what is below.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: one object on a line.
+    Json,
+}
+
+#[derive(Args)]
+pub(crate) struct Stat {
+    /// A node's name, or the path of its control socket; all nodes that run here if none is given.
+    #[arg(value_name = "NODE-OR-SOCKET")]
+    node: Option<String>,
+    /// How to print: json is one object a node on a line of its own.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    output: Output,
+    /// Print again every so many seconds, with the rates since the last time.
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    watch: Option<Duration>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "write a number of seconds, 0.1 or more".to_owned())
+}
+
+impl Stat {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut earlier: Vec<NodeStat> = Vec::new();
+        loop {
+            let now = self.ask()?;
+            let mut text = String::new();
+            for stat in &now {
+                match self.output {
+                    Output::Json => writeln!(text, "{}", serde_json::to_string(stat)?)?,
+                    Output::Text => {
+                        let before = earlier.iter().find(|before| is_same_life(before, stat));
+                        text.push_str(&show(stat, before));
+                        text.push('\n');
+                    }
+                }
+            }
+            let clears = self.watch.is_some() && self.output == Output::Text && stdout().is_terminal();
+            let mut out = stdout().lock();
+            write!(out, "{}{text}", if clears { CLEAR } else { "" })?;
+            out.flush()?;
+            let Some(interval) = self.watch else { return Ok(()) };
+            earlier = now;
+            thread::sleep(interval);
+        }
+    }
+
+    fn ask(&self) -> Result<Vec<NodeStat>> {
+        if let Some(node) = &self.node {
+            return Ok(vec![control::ask(&socket_of(node)?, &Request::Stat {})?]);
+        }
+        let mut found = Vec::new();
+        for path in control::sockets() {
+            match control::ask(&path, &Request::Stat {}) {
+                Ok(stat) => found.push(stat),
+                // Left by one that was killed.
+                Err(AskError::NoNode(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if found.is_empty() {
+            let folder =
+                control::folder().map_or_else(|| "no folder".to_owned(), |at| at.display().to_string());
+            bail!(
+                "no node of this user runs here ({folder} has no control socket): start one, or name its socket"
+            );
+        }
+        Ok(found)
+    }
+}
+
+/// A path has a slash; anything else is a node's name.
+fn socket_of(node: &str) -> Result<PathBuf> {
+    if node.contains('/') {
+        return Ok(PathBuf::from(node));
+    }
+    let folder =
+        control::folder().context("XDG_RUNTIME_DIR is not set: name the path of the node's socket")?;
+    Ok(folder.join(control::file_name(node)))
+}
+
+/// Whether the counters of `now` go on from those of `before`.
+fn is_same_life(before: &NodeStat, now: &NodeStat) -> bool {
+    before.name == now.name && before.role == now.role && before.uptime_ns < now.uptime_ns
+}
+
+/// Everything of a node, with rates if it was asked `before`.
+pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
+    let NodeStat { name, role, version, uptime_ns, address, counters, port, sessions, slots } = stat;
+    let seconds = before.map_or(0.0, |before| (uptime_ns - before.uptime_ns) as f64 / 1e9);
+    let role = match role {
+        Role::Box => "box",
+        Role::Host => "host",
+    };
+    let mut text =
+        format!("{role} {name}   {address}   up {}   etherslot {version}\n", units::uptime(*uptime_ns));
+    table(&mut text, "node", counters, before.map(|before| (&before.counters, seconds)));
+    table(&mut text, "link", port, before.map(|before| (&before.port, seconds)));
+    for session in sessions {
+        let before =
+            before.and_then(|before| before.sessions.iter().find(|known| known.peer == session.peer));
+        show_session(&mut text, session, before.map(|before| (before, seconds)));
+    }
+    for slot in slots {
+        let before = before.and_then(|before| before.slots.iter().find(|known| known.device == slot.device));
+        let before = before.map(|before| (&before.counters, seconds));
+        table(&mut text, &format!("slot of {}", slot.device), &slot.counters, before);
+    }
+    text
+}
+
+/// A session, with rates if it was known so many seconds earlier.
+pub(crate) fn show_session(text: &mut String, session: &SessionStat, before: Option<(&SessionStat, f64)>) {
+    let SessionStat { peer, state, mode, frame_bytes, unacked_frames, gauges, counters, hierarchy, .. } =
+        session;
+    // A session that came after another to the same peer counts from 0 again.
+    let goes_on = |(before, _): &(&SessionStat, f64)| {
+        before.counters.iter().all(|(name, value)| counters.get(name).is_none_or(|now| now >= value))
+    };
+    let before = before.filter(goes_on);
+    let shown: Vec<String> = gauges
+        .iter()
+        .map(|(name, value)| format!("{} {}", units::gauge_name(name), units::gauge(name, value)))
+        .collect();
+    let _ = writeln!(
+        text,
+        "  session with {peer}: {state}, {mode}, frames of {frame_bytes} B, {unacked_frames} on their way"
+    );
+    let _ = writeln!(text, "    {}", shown.join(", "));
+    table(text, "counters", counters, before.map(|(before, seconds)| (&before.counters, seconds)));
+    if let Some(hierarchy) = hierarchy {
+        let before = before.and_then(|(before, seconds)| Some((before.hierarchy.as_ref()?, seconds)));
+        table(text, "hierarchy", hierarchy, before);
+    }
+}
+
+/// What is not 0 in lines of its own, the names of the rest behind them.
+fn table(text: &mut String, title: &str, counters: &Counted, before: Option<(&Counted, f64)>) {
+    let _ = writeln!(text, "  {title}");
+    let width = counters.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, value) in counters.iter().filter(|(_, value)| *value != 0) {
+        let _ = write!(text, "    {name:width$}  {:>18}", Grouped(value));
+        if let Some((before, seconds)) = before {
+            let grown = value.saturating_sub(before.get(name).unwrap_or(0)) as f64 / seconds.max(1e-9);
+            let is_bytes = name.ends_with("bytes") || name.contains("bytes_");
+            let rate = if is_bytes { units::bit_rate(grown * 8.0) } else { units::rate(grown) };
+            let _ = write!(text, "  {rate:>12}");
+        }
+        text.push('\n');
+    }
+    let mut line = "    0:".to_owned();
+    for (name, _) in counters.iter().filter(|(_, value)| *value == 0) {
+        if line.len() + 1 + name.len() > LINE_WIDTH {
+            let _ = writeln!(text, "{line}");
+            line = " ".repeat(6);
+        }
+        let _ = write!(line, " {name}");
+    }
+    if line.trim() != "0:" && !line.trim().is_empty() {
+        let _ = writeln!(text, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherslot_session::Counters;
+
+    /// A node as it would answer.
+    fn stat(uptime_ns: u64, frames: u64) -> NodeStat {
+        let named = |gauges: bool| {
+            let counters = Counters {
+                frames_sent: frames,
+                bytes_sent: 1000 * frames,
+                srtt_ns: 43_219,
+                ..Counters::default()
+            };
+            let chosen: Vec<_> = counters.named().filter(|named| named.is_gauge == gauges).collect();
+            Counted::from(chosen.into_iter().map(|named| (named.name, named.value)))
+        };
+        NodeStat {
+            name: "box".to_owned(),
+            role: Role::Box,
+            version: "0.1.0".to_owned(),
+            uptime_ns,
+            address: "02:00:00:00:00:02".to_owned(),
+            counters: Counted::from([("sessions_up", 1), ("sessions_dead", 0)]),
+            port: Counted::from([("tx_frames", frames)]),
+            sessions: vec![SessionStat {
+                peer: "02:00:00:00:00:01".to_owned(),
+                peer_node: None,
+                state: "up".to_owned(),
+                mode: "selective".to_owned(),
+                frame_bytes: 9000,
+                unacked_frames: 3,
+                gauges: named(true),
+                counters: named(false),
+                hierarchy: None,
+            }],
+            slots: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_counter_of_a_session_is_named() {
+        let text = show(&stat(5_000_000_000, 7), None);
+        for named in Counters::default().named().filter(|named| !named.is_gauge) {
+            assert!(text.contains(named.name), "{} is missing in\n{text}", named.name);
+        }
+        assert!(text.contains("srtt 43.2 us"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= LINE_WIDTH + 20), "{text}");
+    }
+
+    #[test]
+    fn rates_are_those_since_the_last_print() {
+        let text = show(&stat(7_000_000_000, 2_007), Some(&stat(5_000_000_000, 7)));
+        let line = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        assert!(line("tx_frames").ends_with("1.00 k/s"), "{text}");
+        assert!(line("bytes_sent").ends_with("8.00 Mbit/s"), "{text}");
+        let fresh = show(&stat(7_000_000_000, 5), Some(&stat(5_000_000_000, 700)));
+        let frames = fresh.lines().find(|line| line.contains("frames_sent")).unwrap();
+        assert!(!frames.contains("/s"), "a new session has no rate yet: {frames}");
+    }
+
+    #[test]
+    fn a_name_is_looked_for_in_the_folder_and_a_path_is_a_path() {
+        assert_eq!(socket_of("./box").unwrap(), PathBuf::from("./box"));
+        if let Some(folder) = control::folder() {
+            assert_eq!(socket_of("box").unwrap(), folder.join("box.control"));
+        }
+    }
+
+    #[test]
+    fn a_watch_has_an_interval_that_a_node_can_bear() {
+        assert_eq!(interval("0.5").unwrap(), Duration::from_millis(500));
+        for bad in ["0", "-1", "nan", "1s", ""] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The control socket of a node: how another program on the machine asks it for something.
+//!
+//! A Unix stream socket that only its owner may use. One request a connection: a JSON object on one line (or up to the
+//! end of the stream) is answered with `{"ok": …}` or `{"error": "…"}`, and the connection is closed. `docs/configuration.md`
+//! describes it for others.
+
+mod client;
+mod listener;
+mod server;
+
+use std::env;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use client::{AskError, ask};
+pub use listener::BindError;
+pub(crate) use server::Control;
+
+use crate::stat::NodeStat;
+
+/// The folder of all nodes' sockets, for root.
+const SYSTEM_FOLDER: &str = "/run/etherslot";
+const EXTENSION: &str = "control";
+
+/// What can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Everything that is counted: [`NodeStat`].
+    Stat {},
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Response<T> {
+    /// As asked.
+    Ok(T),
+    /// Not done, and why.
+    Error(String),
+}
+
+/// A node's answer to a [`Request`] that it could meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    /// To [`Request::Stat`].
+    Stat(NodeStat),
+}
+
+/// Where the sockets of this user's nodes are, unless their configuration says otherwise: `/run/etherslot` for root, a
+/// folder below `XDG_RUNTIME_DIR` for others; none without it.
+pub fn folder() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from(SYSTEM_FOLDER));
+    }
+    let folder = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)?;
+    folder.is_absolute().then(|| folder.join("etherslot"))
+}
+
+/// The name of the socket of the node with this name in [`folder`]. Different names have different ones.
+pub fn file_name(node: &str) -> String {
+    let mut file = String::new();
+    for byte in node.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte == b'.' && !file.is_empty() {
+            file.push(char::from(byte));
+        } else {
+            let _ = write!(file, "%{byte:02X}");
+        }
+    }
+    format!("{file}.{EXTENSION}")
+}
+
+/// The sockets in [`folder`], in the order of their names; some of them may be left from nodes that were killed.
+pub fn sockets() -> Vec<PathBuf> {
+    let entries = folder().and_then(|folder| folder.read_dir().ok());
+    let mut sockets: Vec<PathBuf> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
+        .collect();
+    sockets.sort();
+    sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_file_of_its_own() {
+        assert_eq!(file_name("box-1.lab"), "box-1.lab.control");
+        assert_eq!(file_name("../a b"), "%2E.%2Fa%20b.control");
+        assert_ne!(file_name("a/b"), file_name("a%2Fb"));
+    }
+
+    #[test]
+    fn the_words_of_a_request_stay_as_documented() {
+        assert_eq!(serde_json::to_string(&Request::Stat {}).unwrap(), r#"{"request":"stat"}"#);
+        assert_eq!(serde_json::from_str::<Request>(r#"{"request":"stat"}"#).unwrap(), Request::Stat {});
+        for bad in ["", "{}", r#"{"request":"reboot"}"#, r#"{"request":"stat","now":1}"#, "[]", "\"stat\""] {
+            assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
+        }
+        let error: Response<()> = Response::Error("no".to_owned());
+        assert_eq!(serde_json::to_string(&error).unwrap(), r#"{"error":"no"}"#);
+    }
+}

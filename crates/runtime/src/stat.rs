@@ -1,0 +1,190 @@
+//! What a running node shows of itself: its sessions, its Port, and all that they count.
+//!
+//! The names of a session's counters are those of [`etherslot_session::Counters::named`], which the simulator shows too.
+
+use std::fmt::Write as _;
+
+use etherslot_netio::{Address, Port};
+use etherslot_node::{BoxCounters, BoxNode, HostCounters, HostNode, SlotCounters};
+use etherslot_pci::hierarchy::HierarchyCounters;
+use etherslot_session::{Mode, Session, State};
+use serde::{Deserialize, Serialize};
+
+use crate::counted::{Counted, counted};
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// An I/O box.
+    Box,
+    /// A host node.
+    Host,
+}
+
+/// A node at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStat {
+    /// The node's name.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// The version of its program.
+    pub version: String,
+    /// How long it has been running, ns.
+    pub uptime_ns: u64,
+    /// Where peers reach it.
+    pub address: String,
+    /// What it counts beside its sessions.
+    pub counters: Counted,
+    /// What its Port counts.
+    pub port: Counted,
+    /// Its sessions.
+    pub sessions: Vec<SessionStat>,
+    /// The slots of a host node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<SlotStat>,
+}
+
+/// A session at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionStat {
+    /// The peer's address.
+    pub peer: String,
+    /// The peer's ID, once it has told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_node: Option<String>,
+    /// `connecting`, `up`, `closing`, or `dead: ` and why.
+    pub state: String,
+    /// `selective` or `classic`.
+    pub mode: String,
+    /// The largest frame in use.
+    pub frame_bytes: u64,
+    /// Data frames not acknowledged yet.
+    pub unacked_frames: u64,
+    /// What goes up and down: round-trip times, window, pacing.
+    pub gauges: Counted,
+    /// What only grows.
+    pub counters: Counted,
+    /// At a box: what the host's PCI Express hierarchy counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hierarchy: Option<Counted>,
+}
+
+/// A slot of a host node at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotStat {
+    /// Its device.
+    pub device: String,
+    /// What it counts.
+    pub counters: Counted,
+}
+
+impl NodeStat {
+    pub(crate) fn new(name: &str, role: Role, now_ns: u64, counters: Counted, port: &dyn Port) -> Self {
+        Self {
+            name: name.to_owned(),
+            role,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ns: now_ns,
+            address: port.address().to_string(),
+            counters,
+            port: port.counters().named().into(),
+            sessions: Vec::new(),
+            slots: Vec::new(),
+        }
+    }
+
+    /// Writes everything to the log.
+    pub(crate) fn log(&self) {
+        tracing::info!(counters = %self.port, "link");
+        tracing::info!(counters = %self.counters, "node");
+        for session in &self.sessions {
+            let SessionStat { peer, state, mode, gauges, counters, .. } = session;
+            tracing::info!(%peer, state, mode, %gauges, %counters, "session");
+            if let Some(hierarchy) = &session.hierarchy {
+                tracing::info!(%peer, counters = %hierarchy, "hierarchy");
+            }
+        }
+        for SlotStat { device, counters } in &self.slots {
+            tracing::info!(device, %counters, "slot");
+        }
+    }
+}
+
+impl SessionStat {
+    pub(crate) fn of(peer: &Address, session: &Session) -> Self {
+        let named = |gauges: bool| {
+            let chosen = session.counters().named().filter(move |named| named.is_gauge == gauges);
+            Counted::from(chosen.map(|named| (named.name, named.value)))
+        };
+        Self {
+            peer: peer.to_string(),
+            peer_node: session.peer().map(|hello| hex(&hello.node.0)),
+            state: match session.state() {
+                State::Connecting => "connecting".to_owned(),
+                State::Up => "up".to_owned(),
+                State::Closing => "closing".to_owned(),
+                State::Dead(reason) => format!("dead: {reason}"),
+            },
+            mode: match session.mode() {
+                Mode::Selective => "selective",
+                Mode::Classic => "classic",
+            }
+            .to_owned(),
+            frame_bytes: session.frame_bytes() as u64,
+            unacked_frames: session.unacked_frames() as u64,
+            gauges: named(true),
+            counters: named(false),
+            hierarchy: None,
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Of a box.
+pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Address>, port: &dyn Port) -> NodeStat {
+    let counters = counted!(node.counters() => BoxCounters {
+        malformed_frames, foreign_frames, hellos_dropped, stray_records, sessions_up, sessions_dead,
+    });
+    let mut stat = NodeStat::new(name, Role::Box, now_ns, counters, port);
+    for (peer, session, hierarchy) in node.hosts() {
+        let hierarchy = counted!(hierarchy.counters() => HierarchyCounters {
+            received, stray, malformed, spoofed, trespassing, unrouted, unrouted_completions, peer, overflows,
+        });
+        stat.sessions.push(SessionStat { hierarchy: Some(hierarchy), ..SessionStat::of(peer, session) });
+    }
+    stat
+}
+
+/// Of a host node whose slots have these devices.
+pub(crate) fn of_host<'a>(
+    name: &str,
+    now_ns: u64,
+    node: &HostNode<Address>,
+    port: &dyn Port,
+    devices: impl Iterator<Item = &'a str>,
+) -> NodeStat {
+    let counters = counted!(node.counters() => HostCounters {
+        malformed_frames, foreign_frames, stray_records, sessions_up, sessions_dead,
+    });
+    let mut stat = NodeStat::new(name, Role::Host, now_ns, counters, port);
+    stat.sessions = node.sessions().map(|(peer, session)| SessionStat::of(peer, session)).collect();
+    stat.slots =
+        devices.zip(node.slot_counters()).map(|(device, counters)| of_slot(device, counters)).collect();
+    stat
+}
+
+fn of_slot(device: &str, counters: &SlotCounters) -> SlotStat {
+    let counters = counted!(counters => SlotCounters {
+        dma_writes, dma_write_bytes, dma_reads, dma_read_bytes, interrupts, dma_faults, silenced, malformed, foreign,
+        poisoned, unsupported, unexpected_completions, access_timeouts, error_messages, accesses, lost_writes,
+    });
+    SlotStat { device: device.to_owned(), counters }
+}
