@@ -1,280 +1,121 @@
-//! The two nodes and the network between them: the real `Session` and `Listener`, and what must hold of them.
+//! The two nodes and the network between them, around the real `Session` and `Listener`.
 //!
 //! Node 0 connects and, when its session has died, connects again; node 1 listens, and lets a new session end the one
 //! before it, as the daemons do. Everything is a function of the actions taken, so a run can be had again from its
 //! actions. The clocks of the nodes have nothing to do with each other; clocks and sequences wrap during the run.
 
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use etherslot_session::{Config, Deliver, Heard, Hello, Listener, Session, State, parse_frame};
+use etherslot_session::{Config, Heard, Listener, Session, State, parse_frame};
 use etherslot_wire::frame::{self, Header, Kind};
 use etherslot_wire::record;
 
+use crate::lives::{Lives, Sink, record_bytes};
+use crate::scope::{Action, Epochs, Order, Prelude, Sabotage, Scope};
 use crate::shim::Shim;
 
 const US: u64 = 1_000;
-
-/// From one end to the other while the network is fair.
-const FAIR_DELAY_NS: u64 = 20 * US;
-/// Events after which a fair run that has not come to rest never will.
-const FAIR_EVENTS: usize = 4_000;
+pub(crate) const DEAD_AFTER_NS: u64 = 8_000 * US;
+/// Of every life: an old frame may well fit a new session by its sequence.
+pub(crate) const FIRST_SEQUENCE: u32 = u32::MAX;
+/// The least window that a session has.
+const LEAST_WINDOW: u32 = 16;
 /// Where each node's clock stands when the world begins: 500 us before it wraps, and far away from that.
 const CLOCK_NS: [u64; 2] = [(1 << 32) - 500 * US, 77_000_000_000];
 
-/// Which epochs the nodes draw, life by life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Epochs {
-    /// No number twice.
-    Apart,
-    /// Both the same: an end's epoch is always its peer's too.
-    Same,
-    /// A new epoch is what the peer had in the life before, so that the pair of a new life is the old one turned round.
-    Crossed,
-    /// Against the specification: every life of a node has the same.
-    Reused,
-}
-
-impl Epochs {
-    fn draw(self, at: usize, life: u32) -> u32 {
-        match self {
-            Self::Apart => 0xA0 + 0x10 * at as u32 + life,
-            Self::Same => 1 + life,
-            Self::Crossed => 1 + (life ^ at as u32),
-            Self::Reused => 1 + at as u32,
-        }
-    }
-}
-
-/// What happens next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Action {
-    /// The frames that an end sent at one time arrive; it may be for the second time, or long after.
-    Deliver(u16, Order),
-    /// Nothing happens until the next timer.
-    Timer,
-    /// Nothing happens for so long that all timers are late.
-    Sleep,
-    /// The node loses all that it knows.
-    Restart(usize),
-    /// The application puts in one record, or as many as go in.
-    Put(usize, Amount),
-    /// The application stops taking what arrives, or goes on: the end gives no credit meanwhile.
-    Hold(usize),
-}
-
-/// Which frames of a burst arrive, and in which order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Order {
-    Forward,
-    Backward,
-    WithoutFirst,
-    WithoutLast,
-}
-
-/// How much is put in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Amount {
-    One,
-    Full,
-}
-
-/// What may happen, how often.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Budget {
-    pub(crate) timers: u32,
-    pub(crate) sleeps: u32,
-    pub(crate) restarts: [u32; 2],
-    pub(crate) puts: [u32; 2],
-    pub(crate) holds: u32,
-    /// Frames that are taken a second time, by an end that has lost its memory or by its listener.
-    pub(crate) replays: u32,
-    /// Bursts are delivered as a whole, in any [`Order`], and puts fill the session.
-    pub(crate) is_coarse: bool,
-}
-
-/// What is explored.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scope {
-    pub(crate) epochs: Epochs,
-    /// Frames that each end takes from the first that is missing on; `None` is what the code itself gives.
-    pub(crate) window: Option<u32>,
-    pub(crate) mode: etherslot_session::Mode,
-    pub(crate) budget: Budget,
-    /// What is fixed before the choices begin.
-    pub(crate) prelude: Prelude,
-    pub(crate) sabotage: Sabotage,
-    /// Actions in a row.
-    pub(crate) depth: usize,
-}
-
-/// How a world begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Prelude {
-    /// Nothing has been sent.
-    Fresh,
-    /// A session is up.
-    Up,
-    /// A session was up and has carried records both ways; all its frames can come again. Then the node restarts.
-    EarlierLife(usize),
-}
-
-/// What is wrong on purpose, to see that it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sabotage {
-    None,
-    /// Every frame that arrives is taken as one of the session that is there.
-    IgnoresEpochs,
-    /// The listening node never gives more than the first credit.
-    GrantsNoCredit,
-    /// Nobody asks for an answer.
-    NeverAsks,
-    /// The listening node takes a confirmation of an epoch that it has forgotten.
-    TrustsConfirmations,
-    /// The first Data frame of a session never arrives, however often it is sent.
-    LosesFirst,
-}
-
-/// A node from one restart, or one session, to the next.
-#[derive(Debug)]
-struct Life {
-    at: usize,
-    epoch: u32,
-    /// Node 1: the life of node 0 that confirmed it.
-    partner: Option<usize>,
-    put: u32,
-    taken: u32,
-    /// Whose records were taken.
-    source: Option<usize>,
-    /// The first sequence that it must not send, by all the credit that has reached it.
-    credit: Option<u32>,
-    /// The epoch that its last frame was addressed to.
-    peer_epoch: u32,
-}
-
 /// One node.
-struct End {
-    session: Option<Session>,
-    life: usize,
+pub(crate) struct End {
+    pub(crate) session: Option<Session>,
+    /// The life of the session.
+    pub(crate) life: usize,
     /// Epochs drawn.
-    lives: u32,
-    shim: Shim,
-    /// Hash of all that this node has met: node and time of an event, and the event.
+    drawn: u32,
+    pub(crate) shim: Shim,
+    /// Hash of all that this node has met, and when.
     trail: u64,
     restarts: u32,
     puts: u32,
 }
 
-/// A burst of frames that one end handed over at one time.
-struct Burst {
-    from: usize,
+/// Frames that one end handed over at one time.
+pub(crate) struct Burst {
+    pub(crate) from: usize,
+    pub(crate) sent_ns: u64,
     frames: Vec<Vec<u8>>,
-    /// Whether a frame of it was taken.
-    is_taken: bool,
+    /// It has meant something to its receiver.
+    was_taken: bool,
 }
 
-/// Of what the explored states had something; an exploration that meets none of it shows nothing.
+/// What the explored runs had in them: an exploration that meets none of it shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) delivered: u64,
     pub(crate) lives: u64,
+    /// Sessions that the listening node made for one life of the other.
+    pub(crate) for_one_life: u64,
+    /// Bursts that meant nothing to their receiver.
+    pub(crate) refused: u64,
     pub(crate) dropped_epoch: u64,
     pub(crate) dropped_replay: u64,
     pub(crate) retransmissions: u64,
-    pub(crate) rtos: u64,
     pub(crate) asked: u64,
+}
+
+impl Seen {
+    /// The most of each.
+    pub(crate) fn most(self, other: Self) -> Self {
+        Self {
+            delivered: self.delivered.max(other.delivered),
+            lives: self.lives.max(other.lives),
+            for_one_life: self.for_one_life.max(other.for_one_life),
+            refused: self.refused.max(other.refused),
+            dropped_epoch: self.dropped_epoch.max(other.dropped_epoch),
+            dropped_replay: self.dropped_replay.max(other.dropped_replay),
+            retransmissions: self.retransmissions.max(other.retransmissions),
+            asked: self.asked.max(other.asked),
+        }
+    }
 }
 
 /// The nodes, the network's memory, and what has been found wrong.
 pub(crate) struct World {
-    scope: Scope,
+    pub(crate) scope: Scope,
     config: Config,
-    now_ns: u64,
+    pub(crate) now_ns: u64,
     /// When the choices began.
-    start_ns: u64,
-    ends: [End; 2],
+    pub(crate) start_ns: u64,
+    pub(crate) ends: [End; 2],
     listener: Listener<u8>,
-    lives: Vec<Life>,
+    pub(crate) lives: Lives,
     /// Every frame ever sent.
-    bursts: Vec<Burst>,
-    packet_numbers: HashSet<(usize, u32, u64)>,
-    timestamps: HashSet<(usize, u32, u32)>,
+    pub(crate) bursts: Vec<Burst>,
     timers: u32,
     sleeps: u32,
     holds: u32,
     replays: u32,
-    delivered: u64,
-    fault: Option<String>,
-}
-
-/// Takes records and checks them.
-struct Sink<'a> {
-    lives: &'a mut [Life],
-    life: usize,
-    delivered: &'a mut u64,
-    fault: &'a mut Option<String>,
-}
-
-/// A record's bytes: the life that sent it, its place, then bytes that follow from these. Every second is longer than
-/// a frame.
-fn record_bytes(life: usize, place: u32) -> Vec<u8> {
-    let len = if place % 2 == 1 { 600 } else { 40 };
-    let head = [life as u32, place].map(u32::to_be_bytes).concat();
-    head.iter().copied().chain((8..len).map(|at| (at + life + place as usize) as u8)).collect()
-}
-
-impl Deliver for Sink<'_> {
-    fn record(&mut self, _kind: record::Kind, _stream: u16, payload: &[u8]) {
-        *self.delivered += 1;
-        let word = |at: usize| {
-            payload.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(u32::MAX, u32::from_be_bytes)
-        };
-        let (source, place) = (word(0) as usize, word(4));
-        let (life, lives) = (self.life, &mut *self.lives);
-        let fault = if payload != record_bytes(source, place) {
-            "is damaged"
-        } else if lives[source].at == lives[life].at || !are_partners(lives, source, life) {
-            "is of another life"
-        } else if lives[life].source.is_some_and(|first| first != source) {
-            "is of a second source"
-        } else if place != lives[life].taken {
-            "is not the next"
-        } else {
-            lives[life].source = Some(source);
-            lives[life].taken += 1;
-            return;
-        };
-        let next = lives[life].taken;
-        self.fault
-            .get_or_insert(format!("record {place} of life {source}, at life {life} after {next}: {fault}"));
-    }
-}
-
-/// Whether one of the two has confirmed the other.
-fn are_partners(lives: &[Life], one: usize, other: usize) -> bool {
-    lives[one].partner == Some(other) || lives[other].partner == Some(one)
+    refused: u64,
 }
 
 impl World {
     pub(crate) fn new(scope: &Scope) -> Self {
         let config = Config {
             max_frame_bytes: frame::MIN_FRAME_BYTES as u16,
-            window_frames: 16,
-            backlog_frames: 16,
+            window_frames: LEAST_WINDOW as u16,
+            backlog_frames: LEAST_WINDOW as u16,
             streams: 1,
             mode: scope.mode,
             probe_min_ns: 100 * US,
             rto_min_ns: 500 * US,
-            heartbeat_ns: 2_000 * US,
-            dead_after_ns: 8_000 * US,
+            heartbeat_ns: DEAD_AFTER_NS / 4,
+            dead_after_ns: DEAD_AFTER_NS,
             half_open: 2,
-            first_sequence: u32::MAX,
+            first_sequence: FIRST_SEQUENCE,
             ..Config::default()
         };
         let end = |at| End {
             session: None,
-            life: usize::MAX,
-            lives: 0,
+            life: 0,
+            drawn: 0,
             shim: Shim::new(scope, at),
             trail: 0,
             restarts: 0,
@@ -287,35 +128,35 @@ impl World {
             ends: [0, 1].map(end),
             listener: Listener::new(&config),
             config,
-            lives: Vec::new(),
+            lives: Lives::new(matches!(scope.epochs, Epochs::Reused(_))),
             bursts: Vec::new(),
-            packet_numbers: HashSet::new(),
-            timestamps: HashSet::new(),
             timers: 0,
             sleeps: 0,
             holds: 0,
             replays: 0,
-            delivered: 0,
-            fault: None,
+            refused: 0,
         };
-        world.settle(0);
+        world.settle();
         match scope.prelude {
             Prelude::Fresh => {}
-            Prelude::Up => world.rest(0),
-            Prelude::EarlierLife(restarted) => {
-                world.rest(2);
-                world.restart(restarted);
-                world.settle(0);
+            Prelude::Up => world.begin_fairly(0, 0),
+            Prelude::Restarted(at) | Prelude::UpAgain(at) => {
+                world.begin_fairly(0, 2);
+                world.restart(at);
+                world.settle();
+                if scope.prelude == Prelude::UpAgain(at) {
+                    let first = world.bursts.len() - usize::from(at == 0);
+                    world.begin_fairly(first, 0);
+                }
             }
         }
         world.start_ns = world.now_ns;
         world
     }
 
-    /// Runs fairly until a session is up and has carried so many records each way.
-    fn rest(&mut self, records: u32) {
-        if let Err(fault) = self.run_fair(records, 0) {
-            self.fault.get_or_insert(format!("before the first choice: {fault}"));
+    fn begin_fairly(&mut self, first: usize, records: u32) {
+        if let Err(fault) = self.run_fairly(first, false, records) {
+            self.lives.blame(|| format!("before the first choice: {fault}"));
         }
     }
 
@@ -324,18 +165,15 @@ impl World {
     }
 
     /// What has been found wrong so far.
-    pub(crate) fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.lives.fault.clone()
     }
 
-    fn blame(&mut self, fault: impl FnOnce() -> String) {
-        self.fault.get_or_insert_with(fault);
-    }
-
-    /// Names this state. A node is a function of what it has met and when, so two runs in which both nodes have met the
-    /// same are in the same state, however the events of one node stood between those of the other.
-    pub(crate) fn key(&self) -> (u64, u64, u64) {
-        (self.ends[0].trail, self.ends[1].trail, self.now_ns)
+    /// Names this state. A node is a function of what it has met and when, so two runs in which each node has met the
+    /// same are in the same state, whatever the order between the events of one node and those of the other.
+    pub(crate) fn key(&self) -> [u64; 4] {
+        let spent = u64::from(self.timers) << 32 | u64::from(self.sleeps) << 16 | u64::from(self.replays);
+        [self.ends[0].trail, self.ends[1].trail, self.now_ns, spent]
     }
 
     fn met(&mut self, at: usize, event: impl Hash) {
@@ -345,13 +183,18 @@ impl World {
     }
 
     pub(crate) fn seen(&self) -> Seen {
-        let mut seen = Seen { delivered: self.delivered, lives: self.lives.len() as u64, ..Seen::default() };
+        let mut seen = Seen {
+            delivered: self.lives.delivered,
+            lives: self.lives.len() as u64,
+            for_one_life: self.lives.most_partners() as u64,
+            refused: self.refused,
+            ..Seen::default()
+        };
         for session in self.ends.iter().filter_map(|end| end.session.as_ref()) {
             let counters = session.counters();
             seen.dropped_epoch += counters.dropped_epoch;
             seen.dropped_replay += counters.dropped_replay;
             seen.retransmissions += counters.retransmissions;
-            seen.rtos += counters.rtos;
             seen.asked += counters.heartbeats_sent;
         }
         seen
@@ -362,7 +205,7 @@ impl World {
         let budget = &self.scope.budget;
         let mut actions = Vec::new();
         for (index, burst) in self.bursts.iter().enumerate() {
-            if burst.is_taken && self.replays >= budget.replays {
+            if burst.was_taken && self.replays >= budget.replays {
                 continue;
             }
             let orders: &[Order] = match burst.frames.len() {
@@ -385,7 +228,7 @@ impl World {
                 actions.push(Action::Restart(at));
             }
             if end.puts < budget.puts[at] && end.session.as_ref().is_some_and(|session| session.room() > 0) {
-                actions.push(Action::Put(at, if budget.is_coarse { Amount::Full } else { Amount::One }));
+                actions.push(Action::Put(at));
             }
         }
         actions
@@ -403,15 +246,16 @@ impl World {
             }
             Action::Sleep => {
                 self.sleeps += 1;
-                self.now_ns += self.config.dead_after_ns;
+                self.now_ns += DEAD_AFTER_NS;
             }
             Action::Restart(at) => {
                 self.ends[at].restarts += 1;
                 self.restart(at);
             }
-            Action::Put(at, amount) => {
+            Action::Put(at) => {
                 self.ends[at].puts += 1;
-                while self.put(at) && amount == Amount::Full {}
+                while self.put(at) && self.scope.is_coarse {}
+                self.transmit(at);
             }
             Action::Hold(at) => {
                 self.holds += 1;
@@ -419,7 +263,7 @@ impl World {
                 self.met(at, "hold");
             }
         }
-        self.settle(0);
+        self.settle();
     }
 
     fn restart(&mut self, at: usize) {
@@ -430,22 +274,23 @@ impl World {
         }
     }
 
-    fn put(&mut self, at: usize) -> bool {
+    /// Puts in a record, if there is room.
+    pub(crate) fn put(&mut self, at: usize) -> bool {
         let end = &mut self.ends[at];
         let Some(session) = end.session.as_mut() else { return false };
-        let bytes = record_bytes(end.life, self.lives[end.life].put);
+        let life = self.lives.of_mut(end.life);
+        let bytes = record_bytes(end.life, life.put);
         let done = session.send(record::Kind::Tlp, 0, &[], 0, &bytes, bytes.len()).is_ok();
         if done {
-            self.lives[end.life].put += 1;
+            life.put += 1;
             self.met(at, "put");
-            self.transmit(at);
         }
         done
     }
 
-    fn deliver_burst(&mut self, index: usize, order: Order) {
+    pub(crate) fn deliver_burst(&mut self, index: usize, order: Order) {
         let burst = &self.bursts[index];
-        let (from, was_taken, mut frames) = (burst.from, burst.is_taken, burst.frames.clone());
+        let (to, was_taken, mut frames) = (1 - burst.from, burst.was_taken, burst.frames.clone());
         match order {
             Order::Forward => {}
             Order::Backward => frames.reverse(),
@@ -454,44 +299,36 @@ impl World {
         }
         let mut is_taken = false;
         for frame in &frames {
-            is_taken |= self.deliver(1 - from, frame);
+            is_taken |= self.deliver(to, frame);
         }
-        self.bursts[index].is_taken |= is_taken;
+        self.bursts[index].was_taken |= is_taken;
         self.replays += u32::from(was_taken && is_taken);
-        self.transmit(1 - from);
+        self.refused += u64::from(!is_taken);
+        if is_taken {
+            self.transmit(to);
+        }
     }
 
-    /// A frame arrives; whether it meant anything to the node.
+    /// A frame arrives; whether it meant anything to the node. What a session drops for its epochs or its packet number
+    /// leaves no trace in it; runs to rest that replay everything are there to see otherwise.
     fn deliver(&mut self, to: usize, bytes: &[u8]) -> bool {
-        let Ok((mut header, body)) = parse_frame(bytes) else { return false };
-        self.ends[to].shim.incoming(&mut header);
         let now_ns = self.clock_ns(to);
-        let (life, peer_epoch) = match self.lives.get(self.ends[to].life) {
-            Some(life) => (self.ends[to].life, life.peer_epoch),
-            None => (usize::MAX, 0),
-        };
-        let is_ours = |session: &&mut Session| {
-            if self.scope.sabotage == Sabotage::IgnoresEpochs && header.kind == Kind::Data && peer_epoch != 0 {
-                (header.dst_epoch, header.src_epoch) = (session.epoch(), peer_epoch);
-            }
-            session.epoch() == header.dst_epoch
-        };
-        if let Some(session) = self.ends[to].session.as_mut().filter(is_ours) {
-            let dropped = dropped(session);
-            if let Some(ack) = header.ack.filter(|_| header.src_epoch == peer_epoch) {
-                let credit = self.lives[life].credit.get_or_insert(ack.credit);
-                if before(*credit, ack.credit) {
-                    *credit = ack.credit;
-                }
-            }
-            let mut sink = Sink {
-                lives: &mut self.lives,
-                life,
-                delivered: &mut self.delivered,
-                fault: &mut self.fault,
+        let Ok((mut header, body)) = parse_frame(bytes) else { return false };
+        let end = &mut self.ends[to];
+        let up = end.session.as_ref().filter(|session| session.state() == State::Up);
+        let epochs = up.map(|session| (session.epoch(), self.lives.of(end.life).peer_epoch));
+        if !end.shim.incoming(&mut header, epochs) {
+            return false;
+        }
+        if let Some(session) = end.session.as_mut().filter(|session| session.epoch() == header.dst_epoch) {
+            let dropped = |session: &Session| {
+                let counters = session.counters();
+                counters.dropped_epoch + counters.dropped_replay
             };
-            session.handle_frame(now_ns, &header, body, &mut sink);
-            let is_taken = dropped == self::dropped(session);
+            let before = dropped(session);
+            self.lives.heard(end.life, &header);
+            session.handle_frame(now_ns, &header, body, &mut Sink(&mut self.lives, end.life));
+            let is_taken = dropped(session) == before;
             if is_taken {
                 self.met(to, bytes);
             }
@@ -503,22 +340,19 @@ impl World {
     /// A Hello for the listening node.
     fn greet(&mut self, header: &Header, body: &[u8], bytes: &[u8]) -> bool {
         let now_ns = self.clock_ns(1);
-        let fresh = self.scope.epochs.draw(1, self.ends[1].lives);
+        let fresh = self.scope.epochs.draw(1, self.ends[1].drawn);
         let mut reply = [0; frame::MIN_FRAME_BYTES];
-        if self.scope.sabotage == Sabotage::TrustsConfirmations
-            && header.dst_epoch != 0
-            && !self.listener.is_half_open(header.dst_epoch)
-        {
+        if self.scope.sabotage == Sabotage::TrustsConfirmations && header.dst_epoch != 0 {
             let first = Header { dst_epoch: 0, ack: None, ..*header };
             let _ = self.listener.handle_hello(now_ns, 0, &first, body, header.dst_epoch, &mut reply);
         }
-        match self.listener.handle_hello(now_ns, 0, header, body, fresh, &mut reply) {
+        let was_known = self.listener.is_half_open(fresh);
+        let heard = self.listener.handle_hello(now_ns, 0, header, body, fresh, &mut reply);
+        self.ends[1].drawn += u32::from(!was_known && self.listener.is_half_open(fresh));
+        match heard {
             Heard::Reply(len) => {
                 self.met(1, bytes);
-                self.ends[1].lives += u32::from(parse_frame(&reply[..len]).is_ok_and(|(answer, _)| {
-                    answer.src_epoch == fresh && answer.packet_number == 0
-                }));
-                self.launch(1, vec![reply[..len].to_vec()]);
+                self.launch(1, None, &[&reply[..len]]);
                 true
             }
             Heard::Accept(session) => {
@@ -531,49 +365,33 @@ impl World {
     }
 
     fn accept(&mut self, session: Session, confirm: &Header) {
-        let is_partner = |life: &Life| life.at == 0 && life.epoch == confirm.src_epoch;
-        let partner = self.lives.iter().rposition(is_partner);
         let epoch = session.epoch();
-        if self.scope.epochs != Epochs::Reused
-            && self.lives.iter().any(|life| life.at == 1 && life.epoch == epoch)
-        {
-            self.blame(|| format!("epoch {epoch:#x} begins a second session"));
+        let partner = self.lives.named(0, confirm.src_epoch);
+        if partner.is_none() {
+            self.lives.blame(|| format!("{epoch:#x} is of {:#x}, which never was", confirm.src_epoch));
         }
-        if partner.is_none() || epoch == 0 {
-            self.blame(|| format!("a session ({epoch:#x}, {:#x}) that nobody asked for", confirm.src_epoch));
+        if self.lives.is_used(1, epoch) {
+            self.lives.blame(|| format!("epoch {epoch:#x} begins a second session"));
         }
         self.begin(1, session, partner);
-        // What a Hello said before it confirmed does not change with it.
-        let peer: Option<Hello> = self.ends[1].session.as_ref().and_then(Session::peer);
-        self.lives[self.ends[1].life].credit =
-            peer.map(|peer| confirm.sequence_of_answer().wrapping_add(u32::from(peer.receive_window_frames)));
     }
 
     fn begin(&mut self, at: usize, session: Session, partner: Option<usize>) {
-        self.ends[at].life = self.lives.len();
-        self.lives.push(Life {
-            at,
-            epoch: session.epoch(),
-            partner,
-            put: 0,
-            taken: 0,
-            source: None,
-            credit: None,
-            peer_epoch: 0,
-        });
+        let credit = FIRST_SEQUENCE.wrapping_add(self.scope.window.unwrap_or(LEAST_WINDOW));
+        self.ends[at].life = self.lives.begin(at, session.epoch(), partner, credit);
         self.ends[at].session = Some(session);
     }
 
     /// When the next timer runs.
-    fn next_timer_ns(&self) -> Option<u64> {
+    pub(crate) fn next_timer_ns(&self) -> Option<u64> {
         let timer = |(at, end): (usize, &End)| {
             Some(end.session.as_ref()?.deadline_ns()?.saturating_sub(CLOCK_NS[at]))
         };
         self.ends.iter().enumerate().filter_map(timer).min()
     }
 
-    /// Both nodes do what is due: timers, a new attempt after a death.
-    fn settle(&mut self, _: u8) {
+    /// Both nodes do what is due: timers, and a new attempt after a death.
+    pub(crate) fn settle(&mut self) {
         for at in 0..2 {
             let now_ns = self.clock_ns(at);
             if let Some(session) = &mut self.ends[at].session
@@ -588,13 +406,64 @@ impl World {
                 self.ends[at].session = None;
             }
             if at == 0 && self.ends[0].session.is_none() {
-                let epoch = self.scope.epochs.draw(0, self.ends[0].lives);
-                self.ends[0].lives += 1;
+                let epoch = self.scope.epochs.draw(0, self.ends[0].drawn);
+                self.ends[0].drawn += 1;
                 self.begin(0, Session::connect(&self.config, epoch, now_ns), None);
                 self.met(0, "connect");
                 self.transmit(0);
             }
+            if let Some(deadline_ns) = self.ends[at].session.as_ref().and_then(Session::deadline_ns)
+                && deadline_ns <= now_ns
+            {
+                self.lives.blame(|| format!("node {at} has done all it can and its timer is still due"));
+            }
         }
         self.check_agreement();
+    }
+
+    /// Who connected is up only with a session that the other end has made for it.
+    fn check_agreement(&mut self) {
+        let end = &self.ends[0];
+        if end.session.as_ref().is_none_or(|session| session.state() != State::Up) {
+            return;
+        }
+        let peer_epoch = self.lives.of(end.life).peer_epoch;
+        let peer = self.lives.named(1, peer_epoch);
+        if peer.is_none_or(|peer| !self.lives.are_partners(end.life, peer)) {
+            let life = end.life;
+            self.lives.blame(|| format!("life {life} is up with {peer_epoch:#x}, which is not up with it"));
+        }
+    }
+
+    /// Hands over what a node sends now.
+    pub(crate) fn transmit(&mut self, at: usize) {
+        let now_ns = self.clock_ns(at);
+        let end = &mut self.ends[at];
+        let Some(session) = &mut end.session else { return };
+        let mut out: Vec<Vec<u8>> = Vec::new();
+        session.transmit(now_ns, &mut |frames| {
+            out.extend(frames.iter().map(|frame| frame.to_vec()));
+            frames.len()
+        });
+        let life = end.life;
+        let frames: Vec<&[u8]> = out.iter().map(Vec::as_slice).collect();
+        self.launch(at, Some(life), &frames);
+    }
+
+    /// Frames leave for the network, from a session or, without a life, from the listener.
+    fn launch(&mut self, from: usize, life: Option<usize>, frames: &[&[u8]]) {
+        let frames: Vec<Vec<u8>> = frames.iter().map(|frame| self.ends[from].shim.outgoing(frame)).collect();
+        for frame in &frames {
+            let (header, _) = parse_frame(frame).expect("own frame");
+            self.lives.said(from, life, &header);
+        }
+        let together = if self.scope.is_coarse { frames.len().max(1) } else { 1 };
+        let bursts = frames.chunks(together).map(|frames| Burst {
+            from,
+            sent_ns: self.now_ns,
+            frames: frames.to_vec(),
+            was_taken: false,
+        });
+        self.bursts.extend(bursts);
     }
 }
