@@ -1,4 +1,6 @@
-//! `sim`: runs seeds of the simulator, and replays one.
+//! `sim`: runs seeds of the simulator, and replays one; runs the grid of the sessions.
+
+mod grid_command;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -7,6 +9,8 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use grid_command::CellArguments;
+
 use etherslot_sim::{Report, Scenario, run};
 
 #[derive(Parser)]
@@ -51,6 +55,8 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Run one cell of the grid of sessions.
+    Cell(CellArguments),
 }
 
 /// Half of the seeds go to the default mix.
@@ -174,6 +180,10 @@ fn main() -> ExitCode {
             run_many(seeds, from, jobs, scenario, failures)
         }
         Command::Replay { seed, scenario, trace } => replay(seed, scenario, trace),
+        Command::Cell(cell) => cell.execute().unwrap_or_else(|error| {
+            eprintln!("sim: {error}");
+            false
+        }),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,0 +1,72 @@
+//! The contenders: congestion controllers, each with the recovery it is judged with.
+
+use etherslot_session::{Classic, Config, Controller, Detection, Efe, Limits, Mode, Window};
+
+use super::cell::Cell;
+
+/// A congestion controller and a recovery.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender {
+    /// Its name: controller, and recovery where there are two of them.
+    pub name: &'static str,
+    controller: fn(&Limits) -> Box<dyn Controller>,
+    mode: Mode,
+    detection: Detection,
+    /// Whether switches mark frames for it.
+    pub(crate) heeds_marks: bool,
+    /// Whether its receiver bounds the windows of its senders.
+    pub(crate) has_receiver_cap: bool,
+}
+
+/// EFE, and what most others share with it.
+const EFE: Contender = Contender {
+    name: "efe",
+    controller: |limits| Box::new(Efe::new(limits)),
+    mode: Mode::Selective,
+    detection: Detection::Rack,
+    heeds_marks: false,
+    has_receiver_cap: true,
+};
+
+const SHARED: Contender = Contender { has_receiver_cap: false, ..EFE };
+
+/// All of them. The first is the one that the others are compared with.
+pub const CONTENDERS: &[Contender] = &[
+    EFE,
+    Contender {
+        name: "classic",
+        controller: |limits| Box::new(Classic::new(limits)),
+        mode: Mode::Classic,
+        ..SHARED
+    },
+    Contender { name: "window", controller: |limits| Box::new(Window::new(limits)), ..SHARED },
+];
+
+/// The contender of this name.
+pub fn contender(name: &str) -> Option<Contender> {
+    CONTENDERS.iter().find(|contender| contender.name == name).copied()
+}
+
+impl Contender {
+    /// How the sessions of a cell are set up. Timers are those of hardware: what a machine's scheduler would need is left
+    /// out. Recovery by count has TCP's timeout of a data centre, 1 ms at least, as it has no probes.
+    pub(crate) fn config(&self, cell: &Cell) -> Config {
+        let base_ns = cell.base_rtt_ns();
+        Config {
+            max_frame_bytes: cell.frame_bytes,
+            window_frames: cell.window_frames(),
+            backlog_frames: 8,
+            streams: super::record::STREAMS,
+            mode: self.mode,
+            detection: self.detection,
+            ack_every_frames: 2,
+            ack_delay_ns: (base_ns / 8).max(500),
+            probe_min_ns: 10_000,
+            rto_min_ns: if self.detection == Detection::Rack { 200_000 } else { 1_000_000 },
+            pacing_burst_ns: (2 * cell.frame_ns()).max(500),
+            port_rate: Some(cell.rate / 8),
+            controller: self.controller,
+            ..Config::default()
+        }
+    }
+}
