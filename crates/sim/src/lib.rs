@@ -16,6 +16,7 @@ mod network;
 mod nodes;
 mod plan;
 mod random;
+pub mod rivals;
 #[cfg(test)]
 mod sabotage;
 mod tap;
