@@ -18,6 +18,11 @@ use toml::Spanned;
 
 use crate::value;
 
+/// A peer silent for this long is dead.
+pub(crate) const DEFAULT_DEAD_AFTER: Duration = Duration::from_secs(1);
+/// Signs of life of an idle session in that time.
+pub(crate) const HEARTBEATS: u32 = 10;
+
 /// `etherslot box --config`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -227,8 +232,8 @@ fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
 }
 
 fn session_options(session: &Session) -> Result<SessionOptions> {
-    let dead_after = session.dead_after.unwrap_or(Duration::from_secs(1));
-    let heartbeat = session.heartbeat.unwrap_or(dead_after / 10);
+    let dead_after = session.dead_after.unwrap_or(DEFAULT_DEAD_AFTER);
+    let heartbeat = session.heartbeat.unwrap_or(dead_after / HEARTBEATS);
     ensure!(
         heartbeat >= Duration::from_millis(1) && heartbeat.saturating_mul(4) <= dead_after,
         "[session] dead_after has to be at least four times heartbeat, and heartbeat at least 1ms"

@@ -2,6 +2,7 @@
 #![allow(clippy::cast_precision_loss)] // Of rates and scaled numbers three digits are shown.
 
 mod config;
+mod link;
 mod stat;
 mod units;
 mod value;
@@ -34,6 +35,9 @@ enum Command {
     Host(Daemon),
     /// Shows what running nodes of this machine count: sessions, round-trip times, losses.
     Stat(stat::Stat),
+    /// Measures what a session carries over a link.
+    #[command(subcommand)]
+    Link(link::Link),
     /// Started by `host`, to end its guests' connections in order should it be killed.
     #[command(hide = true)]
     Keeper,
@@ -90,6 +94,7 @@ fn run(cli: Cli) -> Result<()> {
             }
         }
         Command::Stat(stat) => stat.run()?,
+        Command::Link(link) => link.run()?,
         Command::Keeper => etherslot_runtime::keeper::run()?,
     }
     Ok(())

@@ -20,6 +20,11 @@ pub(crate) fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
+/// An epoch that no earlier life of this node had, but for bad luck; never 0.
+pub(crate) fn epoch() -> u32 {
+    (seed() as u32).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //!
 //! The names of a session's counters are those of [`etherslot_session::Counters::named`], which the simulator shows too.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use etherslot_netio::{Address, Port};
 use etherslot_node::{BoxCounters, BoxNode, HostCounters, HostNode, SlotCounters};
@@ -113,7 +113,7 @@ impl NodeStat {
 }
 
 impl SessionStat {
-    pub(crate) fn of(peer: &Address, session: &Session) -> Self {
+    pub(crate) fn of(peer: &impl fmt::Display, session: &Session) -> Self {
         let named = |gauges: bool| {
             let chosen = session.counters().named().filter(move |named| named.is_gauge == gauges);
             Counted::from(chosen.map(|named| (named.name, named.value)))

@@ -1,0 +1,97 @@
+//! Clock, Port and signals for the ends of a link test.
+
+use etherslot_netio::Address;
+
+use super::client::{Client, Failed, Progress};
+use super::server::Server;
+use super::{EndOptions, Plan, Report, TestOptions};
+use crate::stat::SessionStat;
+use crate::station::Station;
+use crate::{Counted, StartError, identity};
+
+/// How long the goodbye may take.
+const GOODBYE_NS: u64 = 200_000_000;
+
+/// Why a link test has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum TestError {
+    /// Our end could not start or go on.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The test itself failed.
+    #[error("{peer}: {failed}")]
+    Failed {
+        /// With whom.
+        peer: Address,
+        /// Why.
+        failed: Failed,
+    },
+}
+
+/// Serves link tests until SIGTERM or SIGINT.
+pub fn serve(options: &EndOptions) -> Result<(), StartError> {
+    let mut station = Station::open(&options.run, &options.link)?;
+    let config = station.session_config(&options.session, &options.run.name);
+    let mut server = Server::new(&config, identity::epoch);
+    tracing::info!(address = %station.port.address(), frame_bytes = station.port.max_frame_bytes(), "ready");
+    while !station.signals.stop() {
+        let now_ns = station.begin_round();
+        let mut progress = station.port.receive(&mut |from, frame| server.receive(now_ns, from, frame)) != 0;
+        progress |= server.poll(now_ns, &mut |peer, session| {
+            let SessionStat { state, gauges, counters, .. } = SessionStat::of(peer, session);
+            tracing::info!(%peer, state, %gauges, %counters, "test over");
+        });
+        let Station { clock, port, .. } = &mut station;
+        progress |= server.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames));
+        station.end_round(progress, server.deadline_ns())?;
+    }
+    server.close();
+    let Station { clock, port, .. } = &mut station;
+    server.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames));
+    tracing::info!(counters = %Counted::from(port.counters().named()), "stopped");
+    Ok(())
+}
+
+/// Makes one test; `show` hears how far it is, in every round of the loop. SIGINT or SIGTERM end it early.
+pub fn test(
+    options: &EndOptions,
+    test: &TestOptions,
+    show: &mut dyn FnMut(&Progress),
+) -> Result<Report, TestError> {
+    let mut station = Station::open(&options.run, &options.link)?;
+    let config = station.session_config(&options.session, &options.run.name);
+    let plan = Plan::from(test);
+    let mut client = Client::new(&config, plan, test.peer, identity::epoch(), station.clock.now_ns());
+    let mut session = None;
+    let mut until_ns = u64::MAX;
+    while !client.is_silent() && station.clock.now_ns() < until_ns {
+        let now_ns = station.begin_round();
+        if station.signals.stop() {
+            client.stop(now_ns);
+        }
+        let mut progress = station.port.receive(&mut |from, frame| client.receive(now_ns, from, frame)) != 0;
+        progress |= client.poll(now_ns);
+        if client.is_done() {
+            // As it was before the goodbye.
+            session.get_or_insert_with(|| SessionStat::of(&test.peer, client.session()));
+            client.close();
+            until_ns = until_ns.min(now_ns + GOODBYE_NS);
+        } else {
+            show(&client.progress(now_ns));
+        }
+        let Station { clock, port, .. } = &mut station;
+        progress |= client.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames));
+        station.end_round(progress, client.deadline_ns()).map_err(StartError::from)?;
+    }
+    let measured = client.measured().map_err(|failed| TestError::Failed { peer: test.peer, failed })?;
+    Ok(Report {
+        address: station.port.address().to_string(),
+        record_bytes: plan.record_bytes as u64,
+        to_peer: measured.to_peer,
+        from_peer: measured.from_peer,
+        idle: measured.idle,
+        loaded: measured.loaded,
+        session: session.unwrap_or_else(|| SessionStat::of(&test.peer, client.session())),
+        port: station.port.counters().named().into(),
+    })
+}
