@@ -4,8 +4,8 @@
 //! block the frame starts at the slot's first byte, without at [`SACK_BYTES`]. Behind the body is room for what protects
 //! the frame. A body is not touched any more once its frame has left for the first time.
 //!
-//! A small record of a stream that has nothing waiting goes first: it does not stay behind what other streams have
-//! put in, which are independent of it. Such records share *express* frames that are put in before all others that
+//! A small record of a stream that has nothing waiting, and had none for a while, goes first: it does not stay behind
+//! what other streams have put in, which are independent of it. Such records share *express* frames that are put in before all others that
 //! have not left; these move one sequence up, by their places in a ring of slot numbers.
 
 use std::ops::Range;
@@ -24,7 +24,9 @@ const MIN_PART_BYTES: usize = 64;
 const MAX_PARTS: u32 = 32_000;
 
 /// The longest record that goes first, bytes: a request, or a completion with a register or an entry of a queue.
-const EXPRESS_BYTES: usize = 256;
+const EXPRESS_BYTES: usize = 128;
+/// Other frames that have to leave before a stream goes first again: a stream of many small records takes its turns.
+const EXPRESS_PAUSE: u32 = 8;
 /// Express frames that may wait.
 const EXPRESS_FRAMES: u32 = 4;
 
@@ -108,6 +110,8 @@ struct Stream {
     sequence: u16,
     /// The number of the last frame with a part of it that is not express.
     bulk: u32,
+    /// The number from which on it may go first again.
+    express_from: u32,
 }
 
 impl Pack {
@@ -177,7 +181,9 @@ impl Pack {
     /// left.
     pub(crate) fn push(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>, next: u32) {
         let waits = next.wrapping_add(self.express) != self.tail;
-        if waits && pieces.total_len <= EXPRESS_BYTES && self.is_clear(stream) {
+        let has_paused = !before(self.bulk_next, self.streams[stream as usize].express_from);
+        if waits && has_paused && pieces.total_len <= EXPRESS_BYTES && self.is_clear(stream) {
+            self.streams[stream as usize].express_from = self.bulk_next.wrapping_add(EXPRESS_PAUSE);
             return self.push_first(kind, stream, pieces, next);
         }
         if pieces.total_len > self.room() && pieces.total_len + HEADER_BYTES <= self.body_max {
@@ -401,13 +407,20 @@ mod tests {
         put(&mut pack, 0, 16, 1);
         put(&mut pack, 3, 1300, 1);
         put(&mut pack, 3, 16, 1);
-        let want = [vec![(1, 0), (2, 0), (1, 1)], vec![(0, 1)], vec![(0, 2), (0, 3)], vec![(3, 0), (3, 1)]];
+        let want = [vec![(1, 0), (2, 0)], vec![(0, 1)], vec![(0, 2), (1, 1), (0, 3)], vec![(3, 0), (3, 1)]];
         assert_eq!(frames(&pack, 1), want);
-        // Once all of it has left, stream 0 goes first again.
+        // Once all of it has left, and some more, a stream goes first again.
         for sequence in 1..4 {
             pack.sent(sequence);
         }
         assert!(pack.is_clear(0) && !pack.is_clear(3) && pack.is_clear(1));
+        for sequence in 4..12 {
+            put(&mut pack, 0, 1390, sequence);
+            pack.sent(sequence);
+        }
+        put(&mut pack, 0, 1390, 12);
+        put(&mut pack, 1, 16, 12);
+        assert_eq!(frames(&pack, 12)[0], [(1, 2)]);
     }
 
     #[test]
@@ -420,16 +433,16 @@ mod tests {
 
     #[test]
     fn express_frames_that_wait_are_few() {
-        let mut pack = Pack::new(64, 1500, 2, 0);
+        let mut pack = Pack::new(64, 576, 64, 0);
         for _ in 0..3 {
-            put(&mut pack, 0, 1300, 0);
+            put(&mut pack, 0, 400, 0);
         }
-        let mut put_first = 0;
-        while pack.is_clear(1) {
-            put(&mut pack, 1, 256, 0);
-            put_first += 1;
-            assert!(put_first < 100);
-        }
+        let first = (1..64).take_while(|&stream| {
+            let is_first = pack.is_clear(stream);
+            put(&mut pack, stream, 128, 0);
+            is_first
+        });
+        assert!((8..20).contains(&first.count()));
         assert_eq!(pack.express, EXPRESS_FRAMES);
     }
 

@@ -107,6 +107,7 @@ pub(crate) struct Sender {
     pacing_burst_ns: u64,
     is_probe_due: bool,
     is_window_limited: bool,
+    is_pace_limited: bool,
     /// Timestamp of the last echo that was taken for a sample.
     echoed_ts_ns: Option<u32>,
 }
@@ -143,6 +144,7 @@ impl Sender {
             pacing_burst_ns: config.pacing_burst_ns,
             is_probe_due: false,
             is_window_limited: false,
+            is_pace_limited: false,
             echoed_ts_ns: None,
         }
     }
@@ -237,6 +239,7 @@ impl Sender {
         let mut lost = self.flight.first_lost();
         let mut next = self.next;
         self.is_window_limited = false;
+        self.is_pace_limited = false;
         while burst.len < BURST_FRAMES {
             let (sequence, cause) = match lost {
                 Some(transmission) => (transmission.sequence, Cause::Lost),
@@ -244,11 +247,13 @@ impl Sender {
                 None => break,
             };
             let bytes = self.wire_bytes(sequence);
-            if in_flight > 0 && in_flight + u64::from(bytes) > window {
+            // By less than a frame beyond the window: a window of few frames would lose much by rounding down.
+            if in_flight > 0 && in_flight >= window {
                 self.is_window_limited = true;
                 break;
             }
             if pace.at_ns > now_ns {
+                self.is_pace_limited = true;
                 break;
             }
             burst.push(sequence, cause);
@@ -372,7 +377,7 @@ impl Sender {
                 srtt_ns: self.recovery.rtt.smoothed_ns(),
                 min_rtt_ns: self.recovery.rtt.min_ns(),
                 in_flight_bytes: self.flight.bytes(),
-                window_limited: self.is_window_limited,
+                window_limited: self.is_window_limited || self.is_pace_limited,
                 congested: header.flags & frame::flag::CONGESTED != 0,
             });
         }

@@ -14,45 +14,52 @@
 
 use super::{Acked, Controller, Limits, Lost};
 
-/// The queue that is aimed at: so many frames, or so much time and so many times the jitter, ns.
+/// The queue that is aimed at: so many frames, or so much time, ns.
 const TARGET_FRAMES: f64 = 8.0;
 const TARGET_NS: f64 = 3_000.0;
-const TARGET_JITTERS: f64 = 4.0;
+const TARGET_JITTERS: f64 = 6.0;
 /// The share of the target that is aimed at, for the queue to stay below it.
 const AIM: f64 = 0.9;
 /// Frames of the first stage of probing.
 const FIRST_FRAMES: f64 = 4.0;
 /// The window never falls below so many frames: far fewer than one, as pacing keeps what is below apart.
 const FLOOR_FRAMES: f64 = 0.02;
+/// The most that one sample weighs in the slope.
+const SLOPE_WEIGHT: f64 = 0.25;
 /// Weight of what an acknowledgement says about the window.
 const GAIN: f64 = 0.9;
+const LEAST_GAIN: f64 = 0.3;
 /// The part by which the window grows in a round trip without a queue.
 const GROWTH: f64 = 0.25;
 /// Increase a round trip for fairness, frames, for a window of one frame; it grows with the window's root.
 const INCREASE_FRAMES: f64 = 0.2;
+/// But no more than this part of what is missing to the receiver's cap.
+const TOWARDS_CAP: f64 = 0.1;
 /// Pacing over window per SRTT: enough above 1 to fill the window, little enough not to make bursts.
 const PACE: f64 = 1.25;
+const PACE_FRAMES: f64 = 16.0;
 /// Windows that are remembered, with the time of their beginning.
 const REMEMBERED: usize = 16;
 /// A share of frames lost in one round trip that no damaged link has: the path is congested and does not show it.
 const BREAKER: f64 = 0.2;
+const BREAKER_FRAMES: f64 = 8.0;
+/// So many spans, each of at least a round trip and so many samples: the calmest tells the jitter.
+const JITTER_SPANS: u32 = 8;
+const JITTER_SAMPLES: u32 = 12;
+const JITTER_FADES: f64 = 0.98;
 
 /// The bound on the window of each of `senders` that send to a Port of `rate` bytes per second at once: together they
-/// fill the path and the queue that is aimed at.
-pub fn receiver_cap_bytes(
-    rate: u64,
-    base_rtt_ns: u64,
-    frame_bytes: u64,
-    jitter_ns: u64,
-    senders: u32,
-) -> u32 {
+/// fill the path and the queue that is aimed at. `base_rtt_ns` is the longest of their round-trip times without a queue, with
+/// what delay there is besides.
+pub fn receiver_cap_bytes(rate: u64, base_rtt_ns: u64, frame_bytes: u64, senders: u32) -> u32 {
     let frame_ns = frame_bytes as f64 / rate.max(1) as f64 * 1e9;
-    let span_ns = base_rtt_ns as f64 + AIM * target_queue_ns(frame_ns, jitter_ns as f64);
+    let span_ns = base_rtt_ns as f64 + AIM * target_queue_ns(frame_ns, 0.0);
     (rate as f64 * span_ns / 1e9 / f64::from(senders.max(1))).max(1.0) as u32
 }
 
 fn target_queue_ns(frame_ns: f64, jitter_ns: f64) -> f64 {
-    (TARGET_FRAMES * frame_ns).max(TARGET_NS + TARGET_JITTERS * jitter_ns)
+    (TARGET_FRAMES * frame_ns).max(TARGET_NS)
+        + TARGET_JITTERS * (jitter_ns - TARGET_NS / 8.0 - 4.0 * frame_ns).max(0.0)
 }
 
 /// How far the session has come to know its path.
@@ -89,10 +96,18 @@ pub struct Efe {
     sample: Option<Sample>,
     /// Slope of the round-trip time, ns per ns, smoothed.
     slope: f64,
+    /// What round-trip times of this round trip differed by from one sample to the next, summed, and how many they are.
+    change_ns: f64,
+    changes: u32,
+    spans: u32,
+    /// The least mean of such changes since it was begun anew, and the last one that is complete.
+    least_change_ns: f64,
     jitter_ns: f64,
     /// Predicted over target, smoothed.
     ratio: f64,
     srtt_ns: f64,
+    /// The round-trip time that is aimed at.
+    target_ns: f64,
     /// Frames sent from here on belong to the next round trip.
     round_ns: u64,
     round_acked: f64,
@@ -119,9 +134,14 @@ impl Efe {
             newest: 0,
             sample: None,
             slope: 0.0,
+            change_ns: 0.0,
+            changes: 0,
+            spans: 0,
+            least_change_ns: f64::INFINITY,
             jitter_ns: 0.0,
             ratio: 1.0,
             srtt_ns: 0.0,
+            target_ns: f64::INFINITY,
             round_ns: 0,
             round_acked: 0.0,
             round_lost: 0.0,
@@ -171,9 +191,10 @@ impl Efe {
             Some(last) if tx_ns > last.tx_ns => {
                 step_ns = (tx_ns - last.tx_ns) as f64;
                 let change_ns = rtt_ns - last.rtt_ns;
-                let weight = (step_ns / base_ns * 4.0).min(1.0);
+                let weight = (step_ns / base_ns * 4.0).min(SLOPE_WEIGHT);
+                self.change_ns += change_ns.abs();
+                self.changes += 1;
                 self.slope += weight * (change_ns / step_ns - self.slope);
-                self.jitter_ns += (change_ns.abs() - self.jitter_ns) / 32.0;
             }
             Some(_) => return self.ratio,
             None => {}
@@ -181,7 +202,8 @@ impl Efe {
         self.sample = Some(Sample { tx_ns, rtt_ns });
         let queue_ns = self.target_queue_ns() * AIM;
         let predicted_ns = (rtt_ns * (1.0 + self.slope.clamp(-0.5, 1.0))).max(base_ns);
-        let mut ratio = predicted_ns / (base_ns + queue_ns);
+        self.target_ns = base_ns + queue_ns;
+        let mut ratio = predicted_ns / self.target_ns;
         // Hardly a queue: there is room.
         let room = 1.0 - (predicted_ns - base_ns) / (queue_ns / 2.0);
         if room > 0.0 {
@@ -201,11 +223,38 @@ impl Efe {
         if self.round_began_ns > 0 {
             self.delivered_rate = (self.delivered_rate * 0.9).max(self.round_acked / span_ns * 1e9);
         }
+        if self.round_lost > BREAKER * (self.round_acked + self.round_lost)
+            && self.round_lost > BREAKER_FRAMES * self.frame_bytes
+        {
+            self.decrease(now_ns, 0.5);
+        }
+        self.end_round_of_jitter();
         self.round_ns = now_ns;
         self.round_began_ns = now_ns;
         self.round_acked = 0.0;
         self.round_lost = 0.0;
         true
+    }
+
+    /// Round-trip times that differ from one frame to the next do so by jitter, as a queue changes little by little. The
+    /// least of many round trips counts, for queues have calm times.
+    fn end_round_of_jitter(&mut self) {
+        if self.phase == Phase::Run {
+            if self.changes < JITTER_SAMPLES {
+                return;
+            }
+            self.least_change_ns = self.least_change_ns.min(self.change_ns / f64::from(self.changes));
+            self.spans += 1;
+            if self.spans.is_multiple_of(JITTER_SPANS) || self.spans == 2 {
+                // Frames close together on a link that keeps their order hide jitter from each other.
+                self.jitter_ns = self.least_change_ns.max(self.jitter_ns * JITTER_FADES);
+            }
+            if self.spans.is_multiple_of(JITTER_SPANS) {
+                self.least_change_ns = f64::INFINITY;
+            }
+        }
+        self.change_ns = 0.0;
+        self.changes = 0;
     }
 
     fn decrease(&mut self, now_ns: u64, factor: f64) {
@@ -263,8 +312,12 @@ impl Controller for Efe {
             }
             Phase::Run => {
                 let then = self.window_at(tx_ns);
-                let increase = INCREASE_FRAMES * (then * self.frame_bytes).sqrt();
-                let mut window = (1.0 - GAIN) * self.window + GAIN * (then / ratio + increase);
+                // Below a cap that is the fair share, towards it; at the cap there is nothing to share out.
+                let share = (self.cap_bytes - then).max(0.0) * TOWARDS_CAP;
+                let increase = (INCREASE_FRAMES * (then * self.frame_bytes).sqrt()).min(share);
+                // The fewer frames, the older is what an acknowledgement tells.
+                let gain = GAIN * (then / self.frame_bytes / PACE_FRAMES).clamp(LEAST_GAIN, 1.0);
+                let mut window = (1.0 - gain) * self.window + gain * (then / ratio + increase);
                 if !acked.window_limited {
                     window = window.min(self.window);
                 }
@@ -279,11 +332,9 @@ impl Controller for Efe {
             return;
         }
         let queue_ns = lost.rtt_ns.saturating_sub(lost.min_rtt_ns) as f64;
-        let arrived = self.round_acked + 4.0 * self.frame_bytes;
         if queue_ns > 2.0 * self.target_queue_ns() {
-            self.decrease(lost.now_ns, 0.7);
-        } else if self.round_lost > BREAKER * (arrived + self.round_lost) {
-            self.decrease(lost.now_ns, 0.5);
+            // By what the queue is too long, as its delay may come too late.
+            self.decrease(lost.now_ns, (self.target_ns / lost.rtt_ns as f64).clamp(0.7, 1.0));
         }
     }
 
@@ -302,8 +353,14 @@ impl Controller for Efe {
     }
 
     fn pacing_rate(&self) -> Option<u64> {
-        let stages = if self.phase == Phase::Run { PACE } else { 2.0 };
-        (self.srtt_ns > 0.0).then(|| (stages * self.window / self.srtt_ns * 1e9) as u64)
+        let pace = match self.phase {
+            Phase::First | Phase::Second => 2.0,
+            // The fewer frames, the more it is pacing that bounds what is on its way, so the more exact it has to be.
+            Phase::Run => 1.0 + (PACE - 1.0) * (self.window / self.frame_bytes / PACE_FRAMES).clamp(0.2, 1.0),
+        };
+        // A queue beyond the target is for the window to answer: its round-trip time would keep a few frames apart for long.
+        let rtt_ns = self.srtt_ns.min(self.target_ns);
+        (rtt_ns > 0.0).then(|| (pace * self.window / rtt_ns * 1e9) as u64)
     }
 
     fn set_receiver_cap_bytes(&mut self, bytes: u64) {

@@ -44,7 +44,7 @@ pub struct Acked {
     pub min_rtt_ns: u64,
     /// Bytes on their way after this acknowledgement.
     pub in_flight_bytes: u64,
-    /// Whether the window, and not the lack of data, held transmission back.
+    /// Whether the window or the pacing, and not the lack of data, held transmission back.
     pub window_limited: bool,
     /// Whether the peer says that a switch marked one of these frames for congestion (ECN).
     pub congested: bool,
