@@ -56,7 +56,7 @@ enum Command {
         trace: bool,
     },
     /// Run one cell of the grid of sessions.
-    Cell(CellArguments),
+    Cell(Box<CellArguments>),
 }
 
 /// Half of the seeds go to the default mix.

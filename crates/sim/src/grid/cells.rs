@@ -20,7 +20,7 @@ fn bursts(begin_ppm: u32) -> Faults {
 pub fn cells() -> Vec<Cell> {
     let mut cells = vec![Cell::default()];
     let mut add = |dimension: &'static str, name: String, cell: Cell| {
-        cells.push(Cell { dimension, name, ..cell }.with_fitting_frames());
+        cells.push(Cell { name, dimension, ..cell }.with_fitting_frames());
     };
     let base = Cell::default;
     for fan_in in [1, 8, 32, 128, 256] {
@@ -65,7 +65,7 @@ pub fn cells() -> Vec<Cell> {
     add("half load", "open-90".to_owned(), Cell { load: Load::Open { percent: 90 }, ..base() });
     for (fan_in, kib) in [(8, 64), (32, 64), (128, 16), (256, 16)] {
         let load = Load::Incast { bytes: kib << 10 };
-        add("incast", format!("incast-{fan_in}x{kib}K"), Cell { load, fan_in, ..base() });
+        add("incast", format!("incast-{fan_in}x{kib}K"), Cell { fan_in, load, ..base() });
     }
     for (name, is_loaded) in [("mixed-idle", false), ("mixed-loaded", true)] {
         let load = Load::Mixed { is_loaded };

@@ -3,6 +3,7 @@
 use etherslot_session::{Classic, Config, Controller, Detection, Efe, Limits, Mode, Window};
 
 use super::cell::Cell;
+use crate::rivals::{Cubic, Dctcp, Reno, Swift};
 
 /// A congestion controller and a recovery.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +30,15 @@ const EFE: Contender = Contender {
 };
 
 const SHARED: Contender = Contender { has_receiver_cap: false, ..EFE };
+/// TCP's way to find losses.
+const SACK: Contender = Contender { detection: Detection::Sack, ..SHARED };
 
-/// All of them. The first is the one that the others are compared with.
+const RENO: fn(&Limits) -> Box<dyn Controller> = |limits| Box::new(Reno::new(limits));
+const CUBIC: fn(&Limits) -> Box<dyn Controller> = |limits| Box::new(Cubic::new(limits));
+const DCTCP: fn(&Limits) -> Box<dyn Controller> = |limits| Box::new(Dctcp::new(limits));
+const SWIFT: fn(&Limits) -> Box<dyn Controller> = |limits| Box::new(Swift::new(limits));
+
+/// All of them: first EFE, which the others are compared with.
 pub const CONTENDERS: &[Contender] = &[
     EFE,
     Contender {
@@ -39,6 +47,14 @@ pub const CONTENDERS: &[Contender] = &[
         mode: Mode::Classic,
         ..SHARED
     },
+    Contender { name: "reno", controller: RENO, detection: Detection::NewReno, ..SHARED },
+    Contender { name: "reno-rack", controller: RENO, ..SHARED },
+    Contender { name: "cubic", controller: CUBIC, ..SACK },
+    Contender { name: "cubic-rack", controller: CUBIC, ..SHARED },
+    Contender { name: "dctcp", controller: DCTCP, heeds_marks: true, ..SACK },
+    Contender { name: "dctcp-rack", controller: DCTCP, heeds_marks: true, ..SHARED },
+    Contender { name: "swift", controller: SWIFT, ..SACK },
+    Contender { name: "swift-rack", controller: SWIFT, ..SHARED },
     Contender { name: "window", controller: |limits| Box::new(Window::new(limits)), ..SHARED },
 ];
 

@@ -416,9 +416,9 @@ mod tests {
         let mut switch = Switch::new(ports, 15_000);
         let taken = (0..10).filter(|_| switch.take(0, 0, 1462).is_some()).count();
         assert_eq!((taken, switch.ports[0].dropped), (5, 5));
-        // The other queue gets half of what is free.
+        // The other queue grows until it is as long as what is left.
         let taken = (0..10).filter(|_| switch.take(1, 0, 1462).is_some()).count();
-        assert_eq!(taken, 2);
+        assert_eq!(taken, 3);
         let taken = (0..10).filter(|_| switch.take(1, 600, 1462).is_some()).count();
         assert_eq!(taken, 5);
     }

@@ -11,9 +11,11 @@ mod end;
 mod events;
 mod histogram;
 mod link;
+mod net;
 mod outcome;
 mod record;
 mod run;
+mod tally;
 
 pub use cell::{Cell, Change, Load};
 pub use cells::cells;

@@ -14,7 +14,7 @@ pub struct Outcome {
     pub jain: Vec<f64>,
     /// Time to .9 of the capacity from the beginning; of each run, `None` if never.
     pub start_ns: Vec<Option<u64>>,
-    /// Time to a new balance after a change or a newcomer; of each run that has one, `None` if never.
+    /// Time to a new balance after a change or a newcomer; of each run, `None` if never.
     pub settle_ns: Vec<Option<u64>>,
     pub(crate) latency: Histogram,
     pub(crate) queue: Histogram,

@@ -4,21 +4,19 @@
 //! reverse load further nodes send to the senders. First all sessions are set up, without faults; then, at the time
 //! called the beginning, loads and faults set in.
 
-use std::collections::VecDeque;
-
-use etherslot_session::{Config, Deliver, Heard, parse_frame, receiver_cap_bytes};
-use etherslot_wire::frame::{Kind as FrameKind, MIN_FRAME_BYTES};
-use etherslot_wire::record::Kind;
+use etherslot_session::{Config, Heard, parse_frame, receiver_cap_bytes};
+use etherslot_wire::frame::{Kind, MIN_FRAME_BYTES};
 
 use super::cell::{Cell, Load};
 use super::contender::Contender;
-use super::end::{Arrivals, End, REQUEST_STREAM};
+use super::end::{Arrivals, End};
 use super::events::{Event, Events};
-use super::histogram::Histogram;
 use super::link::{Link, Nic, Port, Switch, Watch};
+use super::net::{Attachment, Network, Pool};
 use super::outcome::Outcome;
-use super::record::{Checker, Pattern};
-use crate::random::{Random, mix};
+use super::record::Pattern;
+use super::tally::{Delivery, Tally};
+use crate::random::Random;
 
 /// The switch's packet buffer.
 const BUFFER_BYTES: u64 = 4 << 20;
@@ -36,219 +34,6 @@ const REQUEST_NS: f64 = 20_000.0;
 /// Nodes that load each sender's link under reverse load.
 const REVERSE_NODES: u32 = 2;
 
-/// A frame under way.
-#[derive(Clone, Copy, Debug, Default)]
-struct Frame {
-    bytes: u16,
-    is_marked: bool,
-    /// The end it goes to.
-    to: u32,
-}
-
-/// Slots for frames under way; none is given back to the allocator.
-#[derive(Debug)]
-struct Pool {
-    stride: usize,
-    bytes: Vec<u8>,
-    frames: Vec<Frame>,
-    free: Vec<u32>,
-}
-
-impl Pool {
-    fn put(&mut self, to: u32, frame: &[u8]) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.frames.push(Frame::default());
-            self.bytes.resize(self.frames.len() * self.stride, 0);
-            self.frames.len() as u32 - 1
-        });
-        self.frames[slot as usize] = Frame { bytes: frame.len() as u16, is_marked: false, to };
-        let at = slot as usize * self.stride;
-        self.bytes[at..at + frame.len()].copy_from_slice(frame);
-        slot
-    }
-
-    fn get(&self, slot: u32) -> &[u8] {
-        let at = slot as usize * self.stride;
-        &self.bytes[at..at + self.frames[slot as usize].bytes as usize]
-    }
-
-    fn get_mut(&mut self, slot: u32) -> &mut [u8] {
-        let at = slot as usize * self.stride;
-        &mut self.bytes[at..at + self.frames[slot as usize].bytes as usize]
-    }
-}
-
-/// A node's place at the switch.
-#[derive(Debug)]
-struct Attachment {
-    nic: Nic,
-    /// To the switch and from it.
-    up: Link,
-    down: Link,
-    /// Ends that wait for room in the ring, in the order of their coming.
-    waiting: VecDeque<u32>,
-    is_room_due: bool,
-    /// Senders that the node counts as active, and when it counts again.
-    active: u32,
-    count_ns: u64,
-}
-
-/// Everything between the ends.
-struct Network {
-    events: Events,
-    pool: Pool,
-    nodes: Vec<Attachment>,
-    switch: Switch,
-}
-
-impl Network {
-    /// Gives frames to a node's NIC as far as the ring has room.
-    fn send(&mut self, now_ns: u64, node: u32, to: u32, frames: &[&[u8]]) -> usize {
-        let attachment = &mut self.nodes[node as usize];
-        let taken = attachment.nic.room(now_ns).min(frames.len());
-        for frame in &frames[..taken] {
-            let left_ns = attachment.nic.send(now_ns, frame.len() as u64);
-            let slot = self.pool.put(to, frame);
-            pass(&mut attachment.up, &mut self.pool, &mut self.events, left_ns, slot, Event::AtSwitch);
-        }
-        taken
-    }
-
-    /// A frame has come to the switch; `port` is its output.
-    fn forward(&mut self, now_ns: u64, slot: u32, port: u32) {
-        let bytes = u64::from(self.pool.frames[slot as usize].bytes);
-        match self.switch.take(port as usize, now_ns, bytes) {
-            Some((left_ns, is_marked)) => {
-                self.pool.frames[slot as usize].is_marked |= is_marked;
-                let down = &mut self.nodes[port as usize].down;
-                pass(down, &mut self.pool, &mut self.events, left_ns, slot, Event::AtNode);
-            }
-            None => self.pool.free.push(slot),
-        }
-    }
-}
-
-/// Lets a frame pass a link.
-fn pass(
-    link: &mut Link,
-    pool: &mut Pool,
-    events: &mut Events,
-    left_ns: u64,
-    slot: u32,
-    arrive: fn(u32) -> Event,
-) {
-    let frame = pool.frames[slot as usize];
-    let passage = link.pass(left_ns, u64::from(frame.bytes));
-    let Some(at_ns) = passage.at_ns else {
-        pool.free.push(slot);
-        return;
-    };
-    if let Some(bit) = passage.flipped {
-        pool.get_mut(slot)[bit as usize / 8] ^= 1 << (bit % 8);
-    }
-    events.push(at_ns, arrive(slot));
-    if let Some(again_ns) = passage.again_ns {
-        let mut copy = [0; super::MAX_FRAME_BYTES];
-        let copy = &mut copy[..frame.bytes as usize];
-        copy.copy_from_slice(pool.get(slot));
-        let slot = pool.put(frame.to, copy);
-        pool.frames[slot as usize].is_marked = frame.is_marked;
-        events.push(again_ns, arrive(slot));
-    }
-}
-
-/// What has been delivered, and when.
-struct Tally {
-    begin_ns: u64,
-    from_ns: u64,
-    middle_ns: u64,
-    until_ns: u64,
-    /// Payload bytes delivered to the receiving node since the beginning, by intervals.
-    interval_ns: u64,
-    series: Vec<u64>,
-    /// Of these, by the last sender.
-    last_series: Vec<u64>,
-    /// The longest queue at the bottleneck, by intervals.
-    queue_series: Vec<u64>,
-    bytes: u64,
-    /// Of the second half of the measurement, by sender.
-    late_bytes: Vec<u64>,
-    latency: Histogram,
-    round_trip: Histogram,
-    completion: Histogram,
-    /// Of the burst under way: payload bytes that are to come, when it began.
-    burst_bytes: u64,
-    burst_ns: u64,
-    burst_done: bool,
-    hash: u64,
-}
-
-impl Tally {
-    fn interval(&self, now_ns: u64) -> usize {
-        (now_ns.saturating_sub(self.begin_ns) / self.interval_ns) as usize
-    }
-
-    fn is_measured(&self, now_ns: u64) -> bool {
-        (self.from_ns..self.until_ns).contains(&now_ns)
-    }
-
-    /// A record of bulk has come to the receiving node.
-    fn take(&mut self, now_ns: u64, sender: usize, sent_ns: u64, bytes: u64) {
-        if now_ns < self.begin_ns {
-            return;
-        }
-        let interval = self.interval(now_ns);
-        if let Some(sum) = self.series.get_mut(interval) {
-            *sum += bytes;
-        }
-        if sender + 1 == self.late_bytes.len()
-            && let Some(sum) = self.last_series.get_mut(interval)
-        {
-            *sum += bytes;
-        }
-        if self.burst_bytes > 0 {
-            self.burst_bytes = self.burst_bytes.saturating_sub(bytes);
-            self.burst_done |= self.burst_bytes == 0;
-        }
-        if self.is_measured(now_ns) {
-            self.bytes += bytes;
-            self.latency.add(now_ns - sent_ns, 1);
-            if now_ns >= self.middle_ns {
-                self.late_bytes[sender] += bytes;
-            }
-        }
-    }
-}
-
-/// Takes what a session delivers.
-struct Delivery<'a> {
-    now_ns: u64,
-    end: usize,
-    /// Number of the sender if this is an end at the receiving node.
-    sender: Option<usize>,
-    pattern: &'a Pattern,
-    checker: &'a mut Checker,
-    answers: &'a mut VecDeque<u64>,
-    is_requester: bool,
-    tally: &'a mut Tally,
-}
-
-impl Deliver for Delivery<'_> {
-    fn record(&mut self, _kind: Kind, stream: u16, payload: &[u8]) {
-        let Some(label) = self.checker.take(self.pattern, stream, payload) else { return };
-        self.tally.hash = mix(self.tally.hash ^ self.now_ns ^ (self.end as u64) << 48 ^ label.place << 16);
-        if stream == REQUEST_STREAM {
-            if !self.is_requester {
-                self.answers.push_back(label.sent_ns);
-            } else if self.tally.is_measured(self.now_ns) {
-                self.tally.round_trip.add(self.now_ns - label.sent_ns, 1);
-            }
-        } else if let Some(sender) = self.sender {
-            self.tally.take(self.now_ns, sender, label.sent_ns, payload.len() as u64);
-        }
-    }
-}
-
 /// A run under way.
 struct Run<'a> {
     cell: &'a Cell,
@@ -260,6 +45,8 @@ struct Run<'a> {
     ends: Vec<End>,
     tally: Tally,
     frames: u64,
+    /// When the last burst began.
+    burst_ns: u64,
     /// Ends that are not up for the first time yet.
     connecting: u32,
     trace: Option<Trace>,
@@ -307,48 +94,16 @@ impl<'a> Run<'a> {
             .collect();
         let nodes = 1 + cell.fan_in + reverse;
         let nic_bytes = u64::from(cell.frame_bytes);
-        let attach = |node: u32| Attachment {
-            nic: Nic::new(cell.rate, nic_bytes),
-            up: Link::new(cell.link_delay_ns(), random.fork("up", u64::from(node))),
-            down: Link::new(cell.link_delay_ns(), random.fork("down", u64::from(node))),
-            waiting: VecDeque::new(),
-            is_room_due: false,
-            active: 0,
-            count_ns: 0,
+        let attach = |node: u32| {
+            let link = |label| Link::new(cell.link_delay_ns(), random.fork(label, u64::from(node)));
+            Attachment::new(Nic::new(cell.rate, nic_bytes), link("up"), link("down"))
         };
         let ports = (0..nodes).map(|_| Port::new(cell.rate, mark_bytes)).collect();
         let network = Network {
             events: Events::default(),
-            pool: Pool {
-                stride: cell.frame_bytes as usize,
-                bytes: Vec::new(),
-                frames: Vec::new(),
-                free: Vec::new(),
-            },
+            pool: Pool::new(cell.frame_bytes),
             nodes: (0..nodes).map(attach).collect(),
             switch: Switch::new(ports, BUFFER_BYTES),
-        };
-        let (from_ns, until_ns) = cell.span_ns();
-        let interval_ns = cell.base_rtt_ns().max(16 * cell.frame_ns());
-        let intervals = until_ns.div_ceil(interval_ns) as usize;
-        let tally = Tally {
-            begin_ns: u64::MAX,
-            from_ns,
-            middle_ns: from_ns.midpoint(until_ns),
-            until_ns,
-            interval_ns,
-            series: vec![0; intervals],
-            last_series: vec![0; intervals],
-            queue_series: vec![0; intervals],
-            bytes: 0,
-            late_bytes: vec![0; cell.fan_in as usize],
-            latency: Histogram::default(),
-            round_trip: Histogram::default(),
-            completion: Histogram::default(),
-            burst_bytes: 0,
-            burst_ns: 0,
-            burst_done: false,
-            hash: 0,
         };
         Self {
             cell,
@@ -358,8 +113,9 @@ impl<'a> Run<'a> {
             pattern: Pattern::new(),
             network,
             ends,
-            tally,
+            tally: Tally::new(cell),
             frames: 0,
+            burst_ns: 0,
             connecting: 0,
             trace: None,
         }
@@ -386,12 +142,8 @@ impl<'a> Run<'a> {
         let begin_ns = self.ends.iter().map(|end| end.data_ns).max().unwrap_or(0).max(EPOCH_NS);
         let begin_ns = begin_ns + 4 * cell.base_rtt_ns() + self.random.below(1000);
         self.advance(begin_ns, |_| false);
-        let tally = &mut self.tally;
-        tally.begin_ns = begin_ns;
-        for time_ns in [&mut tally.from_ns, &mut tally.middle_ns, &mut tally.until_ns] {
-            *time_ns += begin_ns;
-        }
-        let (from_ns, middle_ns, until_ns) = (tally.from_ns, tally.middle_ns, tally.until_ns);
+        self.tally.begin(begin_ns);
+        let Tally { from_ns, middle_ns, until_ns, .. } = self.tally;
         let port = &mut self.network.switch.ports[RECEIVER];
         port.watch = Some(Watch::new(from_ns, until_ns));
         let [rate, later_rate] = cell.rates();
@@ -449,14 +201,18 @@ impl<'a> Run<'a> {
         self.touch(now_ns, index);
     }
 
+    /// Payload of a burst of all senders with `bytes` each, in whole records.
+    fn burst_bytes(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(self.cell.record_bytes as u64) * u64::from(self.cell.fan_in)
+    }
+
     /// All senders have a burst to send.
     fn burst(&mut self, now_ns: u64) {
         let Load::Incast { bytes } = self.cell.load else { return };
         let records = bytes.div_ceil(self.cell.record_bytes as u64);
-        let senders = self.cell.fan_in;
-        self.tally.burst_bytes = records * self.cell.record_bytes as u64 * u64::from(senders);
-        self.tally.burst_ns = now_ns;
-        for sender in 0..senders {
+        self.tally.expect_burst(self.burst_bytes(bytes));
+        self.burst_ns = now_ns;
+        for sender in 0..self.cell.fan_in {
             self.ends[2 * sender as usize].source.burst_records = records;
             self.touch(now_ns, 2 * sender);
         }
@@ -466,12 +222,11 @@ impl<'a> Run<'a> {
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
     fn end_burst(&mut self, now_ns: u64) {
         let Load::Incast { bytes } = self.cell.load else { return };
-        let records = bytes.div_ceil(self.cell.record_bytes as u64);
-        let payload = (records * self.cell.record_bytes as u64 * u64::from(self.cell.fan_in)) as f64;
-        let least_ns =
-            payload / self.cell.payload_rate(self.cell.rate) * 1e9 + self.cell.base_rtt_ns() as f64;
-        let took_ns = (now_ns - self.tally.burst_ns) as f64;
-        self.tally.burst_done = false;
+        let payload = self.burst_bytes(bytes) as f64;
+        let one_way_ns = self.cell.base_rtt_ns() as f64 / 2.0;
+        let least_ns = payload / self.cell.payload_rate(self.cell.rate) * 1e9 + one_way_ns;
+        let took_ns = (now_ns - self.burst_ns) as f64;
+        self.tally.is_burst_over = false;
         self.tally.completion.add((took_ns / least_ns * 1000.0) as u64, 1);
         let pause_ns = 10 * self.cell.base_rtt_ns() + self.random.below(self.cell.base_rtt_ns());
         self.network.events.push(now_ns + pause_ns, Event::Burst);
@@ -483,11 +238,12 @@ impl<'a> Run<'a> {
             let Some((now_ns, event)) = self.network.events.pop(until_ns) else { return };
             match event {
                 Event::AtSwitch(slot) => {
-                    let to = self.network.pool.frames[slot as usize].to;
+                    let to = self.network.pool.frame(slot).to;
                     let port = self.ends[to as usize].node;
                     self.network.forward(now_ns, slot, port);
                     if port as usize == RECEIVER {
-                        self.note_queue(now_ns);
+                        let work_ns = self.network.switch.work_ns(RECEIVER, now_ns);
+                        self.tally.note_queue(now_ns, work_ns);
                     }
                 }
                 Event::AtNode(slot) => self.receive(now_ns, slot),
@@ -503,16 +259,6 @@ impl<'a> Run<'a> {
                 Event::Load(index) => self.load(now_ns, index),
                 Event::Burst => self.burst(now_ns),
                 Event::Sample => self.sample(now_ns),
-            }
-        }
-    }
-
-    fn note_queue(&mut self, now_ns: u64) {
-        if now_ns >= self.tally.begin_ns {
-            let interval = self.tally.interval(now_ns);
-            let work_ns = self.network.switch.work_ns(RECEIVER, now_ns);
-            if let Some(most) = self.tally.queue_series.get_mut(interval) {
-                *most = work_ns.max(*most);
             }
         }
     }
@@ -600,12 +346,11 @@ impl<'a> Run<'a> {
     /// A frame has come to its node.
     fn receive(&mut self, now_ns: u64, slot: u32) {
         self.frames += 1;
-        let frame = self.network.pool.frames[slot as usize];
-        self.network.pool.free.push(slot);
+        let frame = self.network.pool.frame(slot);
         let index = frame.to as usize;
-        let Ok((header, body)) = parse_frame(self.network.pool.get(slot)) else { return };
+        let Ok((header, body)) = parse_frame(self.network.pool.take(slot)) else { return };
         let end = &mut self.ends[index];
-        let is_greeting = header.kind == FrameKind::Hello
+        let is_greeting = header.kind == Kind::Hello
             && end
                 .listener
                 .as_ref()
@@ -644,12 +389,12 @@ impl<'a> Run<'a> {
                 tally: &mut self.tally,
             };
             session.handle_frame(now_ns, &header, body, &mut delivery);
-            if self.contender.has_receiver_cap && header.kind == FrameKind::Data {
+            if self.contender.has_receiver_cap && header.kind == Kind::Data {
                 self.bound(now_ns, index);
             }
         }
         self.touch(now_ns, index as u32);
-        if self.tally.burst_done {
+        if self.tally.is_burst_over {
             self.end_burst(now_ns);
         }
     }
@@ -673,9 +418,8 @@ impl<'a> Run<'a> {
         attachment.active += u32::from(!end.is_active);
         end.is_active = true;
         end.data_ns = now_ns;
-        let (rate, jitter_ns) = (self.cell.rate / 8, self.cell.faults.jitter_ns);
-        let frame_bytes = u64::from(self.cell.frame_bytes);
-        let bytes = receiver_cap_bytes(rate, base_ns, frame_bytes, jitter_ns, attachment.active);
+        let (rate, frame_bytes) = (self.cell.rate / 8, u64::from(self.cell.frame_bytes));
+        let bytes = receiver_cap_bytes(rate, base_ns, frame_bytes, attachment.active);
         if let Some(session) = &mut end.session {
             session.set_receiver_cap_bytes(bytes);
         }
@@ -684,7 +428,7 @@ impl<'a> Run<'a> {
     #[allow(clippy::cast_precision_loss)]
     fn sample(&mut self, now_ns: u64) {
         let Some(trace) = &mut self.trace else { return };
-        let bytes: u64 = self.tally.series.iter().sum();
+        let bytes = self.tally.all_bytes();
         let share = (bytes - trace.bytes) as f64
             / (trace.every_ns as f64 / 1e9)
             / self.cell.payload_rate(self.cell.rate);
@@ -716,45 +460,15 @@ impl<'a> Run<'a> {
         self.network.events.push(now_ns + every_ns, Event::Sample);
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn outcome(mut self) -> Outcome {
-        let cell = self.cell;
-        let tally = self.tally;
-        let [rate, later_rate] = cell.rates();
-        let half_s = (tally.until_ns - tally.from_ns) as f64 / 2e9;
-        let most = (cell.payload_rate(rate) + cell.payload_rate(later_rate)) * half_s;
-        let per_interval = |rate| cell.payload_rate(rate) * tally.interval_ns as f64 / 1e9;
-        let middle = ((tally.middle_ns - tally.begin_ns) / tally.interval_ns) as usize + 1;
-        // Four intervals in a row bring .9 of the capacity, with the queue as wanted where that is asked.
-        let reaches = |from: usize, series: &[u64], least: f64, longest_ns: u64| {
-            let queues = tally.queue_series[from..].windows(4);
-            series[from..].windows(4).zip(queues).position(|(bytes, queues)| {
-                bytes.iter().sum::<u64>() as f64 >= 4.0 * least
-                    && queues.iter().all(|queue_ns| *queue_ns <= longest_ns)
-            })
-        };
-        let time = |intervals: usize| intervals as u64 * tally.interval_ns;
-        let start_ns = reaches(0, &tally.series, 0.9 * per_interval(rate), u64::MAX).map(time);
-        let target_ns = cell.target_ns().max(8 * cell.frame_ns() * cell.rate / later_rate);
-        let settle_ns = if cell.change.is_some() {
-            let least = 0.9 * per_interval(later_rate);
-            Some(reaches(middle, &tally.series, least, target_ns * 6 / 5).map(time))
-        } else if cell.joins {
-            let least = 0.8 * per_interval(rate) / f64::from(cell.fan_in);
-            Some(reaches(middle, &tally.last_series, least, u64::MAX).map(time))
-        } else {
-            None
-        };
-        let sum: f64 = tally.late_bytes.iter().map(|bytes| *bytes as f64).sum();
-        let squares: f64 = tally.late_bytes.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
-        let jain = if squares > 0.0 { sum * sum / squares / f64::from(cell.fan_in) } else { 0.0 };
+        let (cell, tally) = (self.cell, self.tally);
         let port = &mut self.network.switch.ports[RECEIVER];
         let mut outcome = Outcome {
             runs: 1,
-            goodput: vec![(tally.bytes as f64 / most).min(1.0)],
-            jain: vec![jain],
-            start_ns: vec![start_ns],
-            settle_ns: settle_ns.into_iter().collect(),
+            goodput: vec![tally.goodput(cell)],
+            jain: vec![tally.jain()],
+            start_ns: vec![tally.start_ns(cell)],
+            settle_ns: vec![tally.settle_ns(cell)],
             latency: tally.latency,
             round_trip: tally.round_trip,
             completion: tally.completion,
