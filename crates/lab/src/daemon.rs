@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -69,6 +69,11 @@ pub fn etherslot_binary() -> Result<PathBuf> {
         })
 }
 
+/// The `etherslot` command in the namespace of a side, killed when the lab dies; arguments are the caller's to add.
+pub fn etherslot_command(net: &Net, side: Side) -> Result<Command> {
+    Ok(mortal(Some(&net.namespace(side)), &etherslot_binary()?))
+}
+
 /// A running `etherslot box` or `etherslot host`.
 #[derive(Debug)]
 pub struct Daemon {
@@ -108,6 +113,11 @@ impl Daemon {
     pub fn wait_for_log(&mut self, text: &str, timeout: Duration) -> Result<()> {
         self.process
             .wait_until(&format!("\"{text}\" in its log"), timeout, |process| process.log().contains(text))
+    }
+
+    /// Its control socket.
+    pub fn control(&self) -> PathBuf {
+        self.run.path(&format!("{}.control", self.name))
     }
 
     /// The log of its present life.

@@ -11,7 +11,7 @@
 //! and what a killed lab leaves behind (namespaces, files) the next [`Run`] removes.
 //!
 //! Root is needed, on Linux on x86-64 with Debian's package tools. The lab depends on no other crate of the
-//! workspace: it starts the built binary as an operator would.
+//! workspace: it starts the built binary as an operator would. (Tests that compare a link with the simulator use that too.)
 
 mod accel;
 mod agent;
@@ -37,10 +37,11 @@ pub use accel::Accel;
 pub use agent::{Job, Output};
 pub use cache::{Cache, KERNELS, KernelSource};
 pub use capture::{Capture, Captured, Keep};
-pub use daemon::{Daemon, Role, etherslot_binary};
+pub use daemon::{Daemon, Role, etherslot_binary, etherslot_command};
 pub use error::{Error, Result};
 pub use guest::{Console, Guest, GuestDevice, GuestFile, GuestOptions, Level};
 pub use net::{BOX_MAC, HOST_MAC, INTERFACE, Net, NetOptions, Side, Traffic};
+pub use packages::ensure_net;
 pub use pcap::{ETHERTYPE, Tally, tally};
 pub use process::Process;
 pub use qemu::Qemu;

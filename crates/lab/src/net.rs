@@ -15,6 +15,7 @@ pub const HOST_MAC: &str = "02:00:00:00:00:01";
 pub const BOX_MAC: &str = "02:00:00:00:00:02";
 /// Name of the interface in either namespace.
 pub const INTERFACE: &str = "eth0";
+const LOSS_TABLE: &str = "etherslot-loss";
 pub(crate) const BRIDGE: &str = "bridge0";
 
 /// An end of the Ethernet.
@@ -139,6 +140,24 @@ impl Net {
             }
         };
         process::output(&mut command).map(drop)
+    }
+
+    /// Loses frames that arrive at `side`, each with the same probability, in a million; 0 loses none. Behind
+    /// [`Net::limit_rate`], as a bad cable would.
+    pub fn lose(&self, side: Side, per_million: u32) -> Result<()> {
+        let namespace = format!("--net=/run/netns/{}", self.namespace(side));
+        let nft = |rules: &str| tool("nsenter", [&namespace, "--", "nft", rules]).map(drop);
+        // Made first, so that there is one to delete.
+        nft(&format!("add table netdev {LOSS_TABLE}; delete table netdev {LOSS_TABLE}"))?;
+        if per_million == 0 {
+            return Ok(());
+        }
+        nft(&format!(
+            "add table netdev {LOSS_TABLE}; \
+             add chain netdev {LOSS_TABLE} arriving \
+             {{ type filter hook ingress device \"{INTERFACE}\" priority 0; policy accept; }}; \
+             add rule netdev {LOSS_TABLE} arriving numgen random mod 1000000 < {per_million} counter drop"
+        ))
     }
 
     /// What entered the bridge so far.

@@ -15,15 +15,20 @@ use crate::process;
 /// Names the mirror when apt's configuration has none of Debian's.
 const MIRROR_VARIABLE: &str = "ETHERSLOT_LAB_MIRROR";
 
-/// Programs the lab runs on this machine, and the packages that bring them.
-const HOST_PROGRAMS: [(&str, &str); 6] = [
+/// A program that the lab runs on this machine, and the package that brings it.
+type Program = (&'static str, &'static str);
+
+/// For the Ethernet of a run and the processes on it.
+const NET_PROGRAMS: &[Program] = &[
     ("ip", "iproute2"),
-    ("mmdebstrap", "mmdebstrap"),
+    ("nft", "nftables"),
     ("nsenter", "util-linux"),
     ("setpriv", "util-linux"),
     ("sysctl", "procps"),
-    ("tcpdump", "tcpdump"),
+    ("tc", "iproute2"),
 ];
+/// For guests and captures.
+const GUEST_PROGRAMS: &[Program] = &[("mmdebstrap", "mmdebstrap"), ("tcpdump", "tcpdump")];
 /// mmdebstrap checks signatures by this file; the package of any supported release has the keys of the suites used here.
 const KEYRING: (&str, &str) = ("/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring");
 
@@ -48,6 +53,10 @@ pub(crate) fn check_machine() -> Result<()> {
             "run it on Linux on x86-64",
         ));
     }
+    check_root()
+}
+
+fn check_root() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::setup(
             "the lab makes network namespaces, which takes root",
@@ -57,16 +66,32 @@ pub(crate) fn check_machine() -> Result<()> {
     Ok(())
 }
 
+/// Completes what a run without guests needs of this machine: its Ethernet alone. Tells on standard error what it installs.
+pub fn ensure_net() -> Result<()> {
+    check_root()?;
+    install(packages_of(NET_PROGRAMS), &mut |text| eprintln!("lab: {text}"))
+}
+
 /// Installs whatever the lab's own programs lack on this machine.
 pub(crate) fn ensure_host(say: &mut dyn FnMut(&str)) -> Result<()> {
-    let mut missing: BTreeSet<&str> = HOST_PROGRAMS
-        .iter()
-        .filter(|(program, _)| find_program(program).is_none())
-        .map(|(_, package)| *package)
-        .collect();
+    let mut missing = packages_of(NET_PROGRAMS);
+    missing.extend(packages_of(GUEST_PROGRAMS));
     if !Path::new(KEYRING.0).exists() {
         missing.insert(KEYRING.1);
     }
+    install(missing, say)
+}
+
+/// The packages of those programs that are not there.
+fn packages_of(programs: &[Program]) -> BTreeSet<&'static str> {
+    programs
+        .iter()
+        .filter(|(program, _)| find_program(program).is_none())
+        .map(|(_, package)| *package)
+        .collect()
+}
+
+fn install(missing: BTreeSet<&str>, say: &mut dyn FnMut(&str)) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
