@@ -3,6 +3,7 @@
 //! Compared are ratios, goodput with loss over goodput without, each of measurements that follow one another; the median of
 //! several rounds is taken. What else the machine does at the time takes from both.
 
+use std::fmt::Write as _;
 use std::process::{Child, Command, Stdio};
 
 use etherslot_lab::{BOX_MAC, INTERFACE, Net, NetOptions, Run, Side, ensure_net, etherslot_command};
@@ -22,7 +23,7 @@ const SECONDS: &str = "1";
 /// How far a ratio may be from the simulator's.
 const AGREEMENT: f64 = 0.1;
 /// The simulator's runs are short: as many frames as here take several.
-const SEEDS: u64 = 40;
+const SEEDS: u32 = 40;
 
 /// `etherslot link serve`, until it is dropped.
 struct Server(Child);
@@ -74,7 +75,8 @@ fn simulated(loss_ppm: u32, rtt_ns: u64) -> f64 {
         ..Cell::default()
     };
     let efe = contender("efe").unwrap();
-    (0..SEEDS).map(|seed| run(&cell, &efe, seed, None).mean_goodput()).sum::<f64>() / SEEDS as f64
+    let goodput = (0..SEEDS).map(|seed| run(&cell, &efe, seed.into(), None).mean_goodput());
+    goodput.sum::<f64>() / f64::from(SEEDS)
 }
 
 #[test]
@@ -85,14 +87,10 @@ fn goodput_under_loss_is_what_the_simulator_says() {
     let run = Run::new("goodput").unwrap();
     let net = Net::new(&run, NetOptions { mtu: u32::from(FRAME_BYTES) }).unwrap();
     for side in [Side::Host, Side::Box] {
-        match net.limit_rate(side, Some(RATE)) {
-            Ok(()) => {
-                story.tell(format!("{side:?}: {} Mbit/s by the kernel's token bucket", RATE / 1_000_000))
-            }
-            Err(error) => {
-                story.tell(format!("{side:?}: the machine's own pace, since there is no shaper: {error}"))
-            }
-        }
+        story.tell(match net.limit_rate(side, Some(RATE)) {
+            Ok(()) => format!("to {side:?}: {} Mbit/s by the kernel's token bucket", RATE / 1_000_000),
+            Err(error) => format!("to {side:?}: the machine's own pace, since there is no shaper: {error}"),
+        });
     }
     let _server = Server::start(&net);
     story.tell("a first run, for the round trip of the idle link");
@@ -114,7 +112,7 @@ fn goodput_under_loss_is_what_the_simulator_says() {
             }
             *repaired += report["session"]["counters"]["retransmissions"].as_u64().unwrap();
             ratios.push(goodput / clean);
-            line += &format!("  {:.1} %: {:.0} Mbit/s", f64::from(*loss) / 1e4, goodput / 1e6);
+            let _ = write!(line, "  {:.1} %: {:.0} Mbit/s", f64::from(*loss) / 1e4, goodput / 1e6);
         }
         story.tell(format!("round {round} of {ROUNDS} {line}"));
     }
