@@ -1,9 +1,11 @@
-//! `sim cell` and `sim grid`.
+//! `sim cell` and `sim grid`: the grid of sessions.
 
 use std::time::Instant;
 
 use clap::Args;
-use etherslot_sim::grid::{CONTENDERS, Cell, Change, Contender, Load, Loss, Outcome, cells, contender, run};
+use etherslot_sim::grid::{
+    CONTENDERS, Cell, Change, Contender, Load, Loss, Outcome, Sweep, cells, contender, run,
+};
 
 const US: f64 = 1_000.0;
 
@@ -158,6 +160,55 @@ impl CellArguments {
             println!("{} {:>6.2}", line(contender.name, &cell, &sum), began.elapsed().as_secs_f64());
             clean &= sum.violations.total() == 0;
         }
+        Ok(clean)
+    }
+}
+
+/// All cells, or some of them.
+#[derive(Args, Debug)]
+pub(crate) struct GridArguments {
+    /// Only cells whose name or dimension has one of these in it, with commas between.
+    #[arg(long, value_delimiter = ',')]
+    filter: Vec<String>,
+    /// Runs of each cell with each contender.
+    #[arg(long, default_value_t = 20)]
+    seeds: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// The contenders, with commas between; `all` is all of them.
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    controllers: Vec<String>,
+}
+
+impl GridArguments {
+    /// Runs the cells and prints what came of them.
+    pub(crate) fn execute(&self) -> Result<bool, String> {
+        let began = Instant::now();
+        let is_wanted = |cell: &Cell| {
+            let has = |part: &String| cell.name.contains(part) || cell.dimension.contains(part.as_str());
+            self.filter.is_empty() || self.filter.iter().any(has)
+        };
+        let cells: Vec<Cell> = cells().into_iter().filter(is_wanted).collect();
+        let pairs = cells.len();
+        let contenders = contenders(&self.controllers)?;
+        let pairs = pairs * contenders.len();
+        let mut count = 0;
+        let sweep = Sweep::run(cells, contenders, self.seeds, self.jobs, |cell, contender, _| {
+            count += 1;
+            eprint!("\r{count} of {pairs}: {} {}\x1b[K", cell.name, contender.name);
+        });
+        eprintln!("\r\x1b[K");
+        let mut clean = true;
+        for (cell, outcomes) in sweep.rows() {
+            println!("{}: base {} ns, target {} ns", cell.name, cell.base_rtt_ns(), cell.target_ns());
+            println!("{HEADINGS}");
+            for (contender, outcome) in sweep.contenders.iter().zip(outcomes) {
+                println!("{}", line(contender.name, cell, outcome));
+                clean &= outcome.violations.total() == 0;
+            }
+        }
+        println!("{:.1} s", began.elapsed().as_secs_f64());
         Ok(clean)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use grid_command::CellArguments;
+use grid_command::{CellArguments, GridArguments};
 
 use etherslot_sim::{Report, Scenario, run};
 
@@ -57,6 +57,8 @@ enum Command {
     },
     /// Run one cell of the grid of sessions.
     Cell(Box<CellArguments>),
+    /// Run the grid of sessions.
+    Grid(GridArguments),
 }
 
 /// Half of the seeds go to the default mix.
@@ -170,6 +172,14 @@ fn replay(seed: u64, scenario: Scenario, trace: bool) -> bool {
     report.violation.is_none() && same
 }
 
+/// Whether it went well; if it could not be done, why.
+fn told(result: Result<bool, String>) -> bool {
+    result.unwrap_or_else(|error| {
+        eprintln!("sim: {error}");
+        false
+    })
+}
+
 fn main() -> ExitCode {
     // A panic is a violation like others; it is reported with its seed.
     std::panic::set_hook(Box::new(|panic| {
@@ -180,10 +190,8 @@ fn main() -> ExitCode {
             run_many(seeds, from, jobs, scenario, failures)
         }
         Command::Replay { seed, scenario, trace } => replay(seed, scenario, trace),
-        Command::Cell(cell) => cell.execute().unwrap_or_else(|error| {
-            eprintln!("sim: {error}");
-            false
-        }),
+        Command::Cell(cell) => told(cell.execute()),
+        Command::Grid(grid) => told(grid.execute()),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -15,6 +15,7 @@ mod net;
 mod outcome;
 mod record;
 mod run;
+mod sweep;
 mod tally;
 
 pub use cell::{Cell, Change, Load};
@@ -24,5 +25,6 @@ pub use link::{Faults, Loss};
 pub use outcome::{Outcome, median_ns};
 pub use record::Violations;
 pub use run::run;
+pub use sweep::Sweep;
 
 use etherslot_wire::frame::MAX_FRAME_BYTES;
