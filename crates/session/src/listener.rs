@@ -46,6 +46,8 @@ struct HalfOpen<A> {
     /// `HelloAck`s sent: the packet numbers used up.
     replies: u64,
     since_ns: u64,
+    /// Timestamp of the last of them.
+    last_tx_ns: u64,
 }
 
 /// Takes Hellos; `A` is an address of the Port.
@@ -110,6 +112,7 @@ impl<A: Copy + Eq> Listener<A> {
                     first_sequence: header.sequence,
                     replies: 0,
                     since_ns: now_ns,
+                    last_tx_ns: 0,
                 });
                 self.half_open.len() - 1
             }
@@ -130,7 +133,7 @@ impl<A: Copy + Eq> Listener<A> {
             src_epoch: entry.epoch,
             sequence: self.config.first_sequence,
             packet_number: entry.replies,
-            tx_ts_ns: now_ns as u32,
+            tx_ts_ns: now_ns.max(entry.last_tx_ns + 1) as u32,
             ack: None,
             echo: Some(Echo { ts_ns: header.tx_ts_ns, hold_ns: 0 }),
             sack: None,
@@ -141,6 +144,7 @@ impl<A: Copy + Eq> Listener<A> {
         self.config.hello().emit(reply.get_mut(at..)?)?;
         put_check(reply, crc32c::crc32c)?;
         entry.replies += 1;
+        entry.last_tx_ns = now_ns.max(entry.last_tx_ns + 1);
         Some(bytes)
     }
 
@@ -150,6 +154,13 @@ impl<A: Copy + Eq> Listener<A> {
         });
         let Some(at) = known else { return Heard::Dropped(Refusal::Unknown) };
         let entry = self.half_open.remove(at);
+        // What this node began before belongs to lives that are over: a confirmation of one that comes late must not end
+        // this one.
+        let mut index = 0;
+        self.half_open.retain(|other| {
+            index += 1;
+            index > at || other.hello.node != entry.hello.node
+        });
         Heard::Accept(Box::new(Session::accept(
             &self.config,
             now_ns,
@@ -160,6 +171,7 @@ impl<A: Copy + Eq> Listener<A> {
                 peer: entry.hello,
                 peer_first_sequence: entry.first_sequence,
                 packet_number: entry.replies,
+                last_tx_ns: entry.last_tx_ns,
             },
         )))
     }

@@ -80,9 +80,14 @@ impl Recovery {
         self.mode = mode;
     }
 
-    /// A frame has left; `was_empty` if nothing was unacknowledged before.
-    pub(crate) fn on_sent(&mut self, now_ns: u64, was_empty: bool) {
+    /// A frame has left; `was_empty` if nothing was unacknowledged before, `none_on_way` if all that
+    /// was had been taken as lost.
+    pub(crate) fn on_sent(&mut self, now_ns: u64, was_empty: bool, none_on_way: bool) {
         self.probe_from_ns = now_ns;
+        // A retransmission that had to wait for its turn has all of its time before it.
+        if none_on_way && now_ns >= self.timeout_from_ns + self.timeout_ns() {
+            self.timeout_from_ns = now_ns;
+        }
         if was_empty {
             self.restart(now_ns);
         }

@@ -301,6 +301,7 @@ impl Sender {
     /// transmission. Frames leave in the order of the plan.
     pub(crate) fn commit(&mut self, now_ns: u64, tx_ns: u64, planned: &Planned, counters: &mut Counters) {
         let was_empty = self.una == self.next;
+        let none_on_way = self.flight.is_empty();
         let bytes = self.wire_bytes(planned.sequence);
         match planned.cause {
             Cause::New => {
@@ -317,7 +318,7 @@ impl Sender {
         }
         self.is_probe_due = false;
         self.flight.sent(planned.sequence, bytes, tx_ns);
-        self.recovery.on_sent(now_ns, was_empty);
+        self.recovery.on_sent(now_ns, was_empty, none_on_way);
         self.controller.on_sent(now_ns, u64::from(bytes), self.flight.bytes());
         self.pace = self.paced(self.pace, now_ns, bytes);
     }

@@ -72,6 +72,7 @@ pub(crate) struct Accepted {
     pub(crate) peer: Hello,
     pub(crate) peer_first_sequence: u32,
     pub(crate) packet_number: u64,
+    pub(crate) last_tx_ns: u64,
 }
 
 /// A close under way.
@@ -157,6 +158,7 @@ impl Session {
     pub(crate) fn accept(config: &Config, now_ns: u64, confirm: &Header, accepted: &Accepted) -> Self {
         let mut session = Self::connect(config, accepted.epoch, now_ns);
         session.next_packet_number = accepted.packet_number;
+        session.last_tx_ns = accepted.last_tx_ns;
         session.agree(accepted.peer_epoch, &accepted.peer, accepted.peer_first_sequence);
         session.state = State::Up;
         session.replay.is_new(confirm.packet_number);
@@ -222,7 +224,7 @@ impl Session {
         self.sender.unacked_frames() == 0 && !self.acknowledger.is_owed()
     }
 
-    /// Asks the peer to have no more than this on its way to us; `u32::MAX` is no bound.
+    /// Asks the peer to have no more than this on its way to us, or less than a frame more; `u32::MAX` is no bound.
     pub fn set_receiver_cap_bytes(&mut self, bytes: u32) {
         self.receiver.set_cap_bytes(bytes);
     }

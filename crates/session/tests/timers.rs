@@ -184,7 +184,6 @@ fn an_acknowledgement_starts_the_timeout_anew_without_its_backoff() {
 /// RFC 6298, section 5: the timer runs from the transmission. Otherwise the frame is lost the moment it has left, and the
 /// window halved once more.
 #[test]
-#[ignore = "a timeout that is due when a retransmission leaves is not started anew"]
 fn the_timeout_of_a_retransmission_that_had_to_wait_for_the_port_runs_from_when_it_left() {
     let config = Config { controller: |limits| Box::new(Window::new(limits)), ..Config::default() };
     let mut hand = Hand::new(&config, 64);
@@ -377,7 +376,6 @@ fn a_half_open_session_can_be_confirmed_for_as_long_as_a_peer_may_be_silent() {
 
 /// docs/wire.md, section 3: no two transmissions of an epoch have the same time.
 #[test]
-#[ignore = "the listener's answers and the first frame of the session they become share a timestamp"]
 fn answers_to_hellos_that_come_at_one_time_have_times_of_their_own() {
     let mut listener = Listener::new(&Config::default());
     let mut times = Vec::new();
@@ -401,7 +399,6 @@ fn answers_to_hellos_that_come_at_one_time_have_times_of_their_own() {
 /// docs/wire.md, section 4: a Hello of an earlier life never disturbs a live session. The owner ends the session of a
 /// node for which the listener makes another one, so the listener must make none for a life before.
 #[test]
-#[ignore = "the listener keeps half-open entries of a node's earlier lives when a later one is confirmed"]
 fn a_node_that_has_confirmed_a_later_life_makes_no_session_of_an_earlier_one() {
     let mut listener = Listener::new(&Config::default());
     let body = hello_body();

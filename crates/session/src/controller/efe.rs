@@ -26,6 +26,9 @@ const FIRST_FRAMES: f64 = 4.0;
 const FLOOR_FRAMES: f64 = 0.02;
 /// The most that one sample weighs in the slope.
 const SLOPE_WEIGHT: f64 = 0.25;
+/// The part of a receiver's cap that the window does not fall below: a queue that others left behind drains without a
+/// sender of a fraction of a frame falling silent.
+const LEAST_SHARE: f64 = 0.3;
 /// Weight of what an acknowledgement says about the window.
 const GAIN: f64 = 0.9;
 const LEAST_GAIN: f64 = 0.3;
@@ -37,6 +40,7 @@ const INCREASE_FRAMES: f64 = 0.2;
 const TOWARDS_CAP: f64 = 0.1;
 /// Pacing over window per SRTT: enough above 1 to fill the window, little enough not to make bursts.
 const PACE: f64 = 1.25;
+const LEAST_PACE: f64 = 0.99;
 const PACE_FRAMES: f64 = 16.0;
 /// Windows that are remembered, with the time of their beginning.
 const REMEMBERED: usize = 16;
@@ -141,7 +145,7 @@ impl Efe {
             jitter_ns: 0.0,
             ratio: 1.0,
             srtt_ns: 0.0,
-            target_ns: f64::INFINITY,
+            target_ns: 0.0,
             round_ns: 0,
             round_acked: 0.0,
             round_lost: 0.0,
@@ -162,7 +166,8 @@ impl Efe {
     }
 
     fn set_window(&mut self, bytes: f64) {
-        let floor = FLOOR_FRAMES * self.frame_bytes;
+        let fair = if self.cap_bytes.is_finite() { self.cap_bytes * LEAST_SHARE } else { 0.0 };
+        let floor = (FLOOR_FRAMES * self.frame_bytes).max(fair);
         self.window = bytes.min(self.cap_bytes).min(self.most_bytes).max(floor);
     }
 
@@ -353,13 +358,16 @@ impl Controller for Efe {
     }
 
     fn pacing_rate(&self) -> Option<u64> {
-        let pace = match self.phase {
-            Phase::First | Phase::Second => 2.0,
-            // The fewer frames, the more it is pacing that bounds what is on its way, so the more exact it has to be.
-            Phase::Run => 1.0 + (PACE - 1.0) * (self.window / self.frame_bytes / PACE_FRAMES).clamp(0.2, 1.0),
+        let (pace, rtt_ns) = match self.phase {
+            Phase::First | Phase::Second => (2.0, self.srtt_ns),
+            // The fewer frames, the more it is pacing that bounds what is on its way, so the more exact it has to be. A
+            // queue beyond the target is for the window to answer: its delay would keep a few frames apart for long.
+            Phase::Run => {
+                let many = (self.window / self.frame_bytes / PACE_FRAMES).min(1.0);
+                let short_ns = (self.target_ns - self.srtt_ns).max(0.0);
+                (LEAST_PACE + (PACE - LEAST_PACE) * many, self.target_ns - short_ns * many)
+            }
         };
-        // A queue beyond the target is for the window to answer: its round-trip time would keep a few frames apart for long.
-        let rtt_ns = self.srtt_ns.min(self.target_ns);
         (rtt_ns > 0.0).then(|| (pace * self.window / rtt_ns * 1e9) as u64)
     }
 

@@ -127,7 +127,7 @@ impl Lives {
         }
         // Answers of the listener: see timers.rs.
         let times = &mut self.timestamps;
-        if !self.are_alike && header.kind != Kind::HelloAck && !times.insert((at, epoch, header.tx_ts_ns)) {
+        if !self.are_alike && !times.insert((at, epoch, header.tx_ts_ns)) {
             self.blame(|| format!("timestamp {} of {epoch:#x} twice", header.tx_ts_ns));
         }
         let Some(index) = life else { return };

@@ -148,7 +148,6 @@ fn full_windows_that_are_lost_turned_round_or_repeated_come_through_once_and_in_
 }
 
 #[test]
-#[ignore = "the listener keeps half-open entries of a node's earlier lives when a later one is confirmed"]
 fn a_confirmation_of_an_earlier_life_that_comes_late_does_not_end_the_session_of_the_next() {
     holds(&Scope { budget: Budget { restarts: [1, 0], ..NOTHING }, depth: 7, ..GREETING });
 }
