@@ -1,10 +1,12 @@
 //! `sim cell` and `sim grid`: the grid of sessions.
 
+use std::io::IsTerminal;
 use std::time::Instant;
 
 use clap::Args;
 use etherslot_sim::grid::{
-    CONTENDERS, Cell, Change, Contender, Load, Loss, Outcome, Sweep, cells, contender, run,
+    CONTENDERS, Cell, Change, Contender, Finding, Load, Loss, Outcome, Sweep, cells, contender, findings,
+    median_ns, run, summary,
 };
 
 const US: f64 = 1_000.0;
@@ -181,6 +183,38 @@ pub(crate) struct GridArguments {
     controllers: Vec<String>,
 }
 
+/// Seeds of each pair of cell and contender in the check.
+const CHECK_SEEDS: u64 = 5;
+
+/// Runs the grid with a part of its seeds and prints what is short of a bar, and of each bar that nothing is short of
+/// what is nearest to it.
+pub(crate) fn check() -> bool {
+    let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+    let sweep = sweep(cells(), CONTENDERS.to_vec(), CHECK_SEEDS, jobs);
+    let findings = findings(&sweep);
+    for finding in summary(&findings) {
+        println!("{finding}");
+    }
+    findings.iter().all(Finding::is_ok)
+}
+
+/// Runs cells with contenders, and tells of the progress.
+fn sweep(cells: Vec<Cell>, contenders: Vec<Contender>, seeds: u64, jobs: usize) -> Sweep {
+    let pairs = cells.len() * contenders.len();
+    let is_seen = std::io::stderr().is_terminal();
+    let mut count = 0;
+    let sweep = Sweep::run(cells, contenders, seeds, jobs, |cell, contender, _| {
+        count += 1;
+        if is_seen {
+            eprint!("\r{count} of {pairs}: {} {}\x1b[K", cell.name, contender.name);
+        }
+    });
+    if is_seen {
+        eprint!("\r\x1b[K");
+    }
+    sweep
+}
+
 impl GridArguments {
     /// Runs the cells and prints what came of them.
     pub(crate) fn execute(&self) -> Result<bool, String> {
@@ -190,15 +224,7 @@ impl GridArguments {
             self.filter.is_empty() || self.filter.iter().any(has)
         };
         let cells: Vec<Cell> = cells().into_iter().filter(is_wanted).collect();
-        let pairs = cells.len();
-        let contenders = contenders(&self.controllers)?;
-        let pairs = pairs * contenders.len();
-        let mut count = 0;
-        let sweep = Sweep::run(cells, contenders, self.seeds, self.jobs, |cell, contender, _| {
-            count += 1;
-            eprint!("\r{count} of {pairs}: {} {}\x1b[K", cell.name, contender.name);
-        });
-        eprintln!("\r\x1b[K");
+        let sweep = sweep(cells, contenders(&self.controllers)?, self.seeds, self.jobs);
         let mut clean = true;
         for (cell, outcomes) in sweep.rows() {
             println!("{}: base {} ns, target {} ns", cell.name, cell.base_rtt_ns(), cell.target_ns());
@@ -231,7 +257,7 @@ const HEADINGS: &str = "contender       goodput    min | p50 us    p99  p99.9 | 
 #[allow(clippy::cast_precision_loss)]
 fn line(name: &str, cell: &Cell, sum: &Outcome) -> String {
     let us = |ns: u64| ns as f64 / US;
-    let time = |times: &[Option<u64>]| match etherslot_sim::grid::median_ns(times) {
+    let time = |times: &[Option<u64>]| match median_ns(times) {
         Some(ns) => format!("{:.1}", us(ns)),
         None => "-".to_owned(),
     };

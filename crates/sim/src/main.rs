@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use grid_command::{CellArguments, GridArguments};
+use grid_command::{CellArguments, GridArguments, check};
 
 use etherslot_sim::{Report, Scenario, run};
 
@@ -17,11 +17,16 @@ use etherslot_sim::{Report, Scenario, run};
 #[command(
     name = "sim",
     about = "Runs hosts, boxes and a faulty network in virtual time, from seeds",
-    version
+    version,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true
 )]
 struct Arguments {
+    /// Run what covers every bar of the grid of sessions; print a line each: name, value, bar, ok or short.
+    #[arg(long)]
+    check: bool,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -185,13 +190,15 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
     }));
-    let good = match Arguments::parse().command {
-        Command::Run { seeds, from, jobs, scenario, failures } => {
+    let arguments = Arguments::parse();
+    let good = match arguments.command {
+        Some(Command::Run { seeds, from, jobs, scenario, failures }) => {
             run_many(seeds, from, jobs, scenario, failures)
         }
-        Command::Replay { seed, scenario, trace } => replay(seed, scenario, trace),
-        Command::Cell(cell) => told(cell.execute()),
-        Command::Grid(grid) => told(grid.execute()),
+        Some(Command::Replay { seed, scenario, trace }) => replay(seed, scenario, trace),
+        Some(Command::Cell(cell)) => told(cell.execute()),
+        Some(Command::Grid(grid)) => told(grid.execute()),
+        None => !arguments.check || check(),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

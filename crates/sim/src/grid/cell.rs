@@ -163,7 +163,7 @@ impl Cell {
         let base_ns = self.base_rtt_ns();
         let share_ns = u64::from(self.fan_in) * self.frame_ns();
         let warm_ns = (30 * base_ns).max(500_000).max(50 * share_ns);
-        let measure_ns = (60 * base_ns).max(3_000_000).max(300 * share_ns);
+        let measure_ns = (60 * base_ns).max(3_000_000).max(300 * share_ns).max(2000 * self.frame_ns());
         (warm_ns, warm_ns + measure_ns)
     }
 

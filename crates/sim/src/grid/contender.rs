@@ -38,7 +38,7 @@ const CUBIC: fn(&Limits) -> Box<dyn Controller> = |limits| Box::new(Cubic::new(l
 const DCTCP: fn(&Limits) -> Box<dyn Controller> = |limits| Box::new(Dctcp::new(limits));
 const SWIFT: fn(&Limits) -> Box<dyn Controller> = |limits| Box::new(Swift::new(limits));
 
-/// All of them: first EFE, which the others are compared with.
+/// All that are compared: first EFE, which the others are compared with.
 pub const CONTENDERS: &[Contender] = &[
     EFE,
     Contender {
@@ -55,12 +55,15 @@ pub const CONTENDERS: &[Contender] = &[
     Contender { name: "dctcp-rack", controller: DCTCP, heeds_marks: true, ..SHARED },
     Contender { name: "swift", controller: SWIFT, ..SACK },
     Contender { name: "swift-rack", controller: SWIFT, ..SHARED },
-    Contender { name: "window", controller: |limits| Box::new(Window::new(limits)), ..SHARED },
 ];
+
+/// The controller of links that are not shared by many; not part of the comparison.
+const WINDOW: Contender =
+    Contender { name: "window", controller: |limits| Box::new(Window::new(limits)), ..SHARED };
 
 /// The contender of this name.
 pub fn contender(name: &str) -> Option<Contender> {
-    CONTENDERS.iter().find(|contender| contender.name == name).copied()
+    CONTENDERS.iter().chain([&WINDOW]).find(|contender| contender.name == name).copied()
 }
 
 impl Contender {

@@ -6,6 +6,7 @@
 
 mod cell;
 mod cells;
+mod check;
 mod contender;
 mod end;
 mod events;
@@ -20,6 +21,7 @@ mod tally;
 
 pub use cell::{Cell, Change, Load};
 pub use cells::cells;
+pub use check::{Finding, findings, summary};
 pub use contender::{CONTENDERS, Contender, contender};
 pub use link::{Faults, Loss};
 pub use outcome::{Outcome, median_ns};
