@@ -95,8 +95,8 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     tracing::info!(name, address = %station.port.address(), devices, "ready");
 
     while !station.signals.stop() {
-        let now_ns = station.begin_round();
-        let mut progress = station.port.receive(&mut |from, frame| node.receive(now_ns, from, frame)) != 0;
+        let (now_ns, mut progress) =
+            station.receive(&mut |now_ns, from, frame| node.receive(now_ns, from, frame));
         progress |= node.poll(now_ns);
         progress |= transmit(&mut node, &mut station);
         let Station { port, signals, sleeper, .. } = &mut station;

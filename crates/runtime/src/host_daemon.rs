@@ -269,10 +269,8 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     tracing::info!(name, address = %station.port.address(), slots, "started");
 
     while !station.signals.stop() {
-        let now_ns = station.begin_round();
-        let port = &mut station.port;
-        let mut progress =
-            port.receive(&mut |from, frame| node.receive(now_ns, from, frame, &mut doors)) != 0;
+        let (now_ns, mut progress) =
+            station.receive(&mut |now_ns, from, frame| node.receive(now_ns, from, frame, &mut doors));
         for (slot, door) in doors.0.iter_mut().enumerate() {
             progress |= poll_door(door, &mut node, slot, now_ns);
         }

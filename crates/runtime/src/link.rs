@@ -14,6 +14,9 @@ use crate::{StartError, identity};
 /// IPv6 and UDP headers, the larger of what stands before a session frame in a datagram.
 const IPV6_UDP_BYTES: usize = 40 + 8;
 const IPV4_UDP_BYTES: usize = 20 + 8;
+/// A loop that sleeps may be woken or scheduled this late. Paced frames that it owes then leave at once: if their successors
+/// waited for them, the link would idle as long each time.
+const PACING_BURST_NS: u64 = 1_000_000;
 
 /// Opens the link. The capture sees what passes the link itself, behind the faults.
 pub(crate) fn open(options: &LinkOptions) -> Result<Box<dyn Port>, StartError> {
@@ -45,6 +48,7 @@ pub(crate) fn session_config(options: &SessionOptions, name: &str, max_frame_byt
         max_frame_bytes: max_frame_bytes.min(u16::MAX as usize) as u16,
         window_frames: options.window_frames.unwrap_or(defaults.window_frames),
         mode: if options.classic { Mode::Classic } else { Mode::Selective },
+        pacing_burst_ns: PACING_BURST_NS,
         heartbeat_ns: options.heartbeat.as_nanos() as u64,
         dead_after_ns: options.dead_after.as_nanos() as u64,
         ..defaults

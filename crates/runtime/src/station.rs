@@ -2,7 +2,7 @@
 
 use std::io;
 
-use etherslot_netio::Port;
+use etherslot_netio::{Address, Port};
 use etherslot_session::Config as SessionConfig;
 
 use crate::clock::Clock;
@@ -36,11 +36,16 @@ impl Station {
         link::session_config(options, name, self.port.max_frame_bytes())
     }
 
-    /// The time at the start of a round, which the link is told.
-    pub(crate) fn begin_round(&mut self) -> u64 {
-        let now_ns = self.clock.now_ns();
-        self.port.tick(now_ns);
-        now_ns
+    /// The start of a round: hands over a burst of frames; the time then, and whether any frame came.
+    ///
+    /// Every frame has the time at which it is handed over. A time taken before, the same for a burst, would make
+    /// round-trip times shorter than they are, here and, by the hold time told to it, at the peer; and the least of them
+    /// is what controllers go by for seconds.
+    pub(crate) fn receive(&mut self, handle: &mut dyn FnMut(u64, &Address, &[u8])) -> (u64, bool) {
+        let clock = self.clock;
+        self.port.tick(clock.now_ns());
+        let frames = self.port.receive(&mut |from, frame| handle(clock.now_ns(), from, frame));
+        (clock.now_ns(), frames != 0)
     }
 
     /// The end of a round: sleeps if nothing was done for a while.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::Story;
 
 /// Low enough for two shared cores.
-const RATE: u64 = 400_000_000;
+const RATE: u64 = 300_000_000;
 const FRAME_BYTES: u16 = 9000;
 const RECORD_BYTES: usize = 4096;
 /// Lost frames, in a million.

@@ -35,8 +35,8 @@ pub fn serve(options: &EndOptions) -> Result<(), StartError> {
     let mut server = Server::new(&config, identity::epoch);
     tracing::info!(address = %station.port.address(), frame_bytes = station.port.max_frame_bytes(), "ready");
     while !station.signals.stop() {
-        let now_ns = station.begin_round();
-        let mut progress = station.port.receive(&mut |from, frame| server.receive(now_ns, from, frame)) != 0;
+        let (now_ns, mut progress) =
+            station.receive(&mut |now_ns, from, frame| server.receive(now_ns, from, frame));
         progress |= server.poll(now_ns, &mut |peer, session| {
             let SessionStat { state, gauges, counters, .. } = SessionStat::of(peer, session);
             tracing::info!(%peer, state, %gauges, %counters, "test over");
@@ -65,11 +65,11 @@ pub fn test(
     let mut session = None;
     let mut until_ns = u64::MAX;
     while !client.is_silent() && station.clock.now_ns() < until_ns {
-        let now_ns = station.begin_round();
+        let (now_ns, mut progress) =
+            station.receive(&mut |now_ns, from, frame| client.receive(now_ns, from, frame));
         if station.signals.stop() {
             client.stop(now_ns);
         }
-        let mut progress = station.port.receive(&mut |from, frame| client.receive(now_ns, from, frame)) != 0;
         progress |= client.poll(now_ns);
         if client.is_done() {
             // As it was before the goodbye.
