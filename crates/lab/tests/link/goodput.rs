@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::process::{Child, Command, Stdio};
 
 use etherslot_lab::{BOX_MAC, INTERFACE, Net, NetOptions, Run, Side, ensure_net, etherslot_command};
-use etherslot_sim::grid::{Cell, Faults, Loss, contender, run};
+use etherslot_session::{Config, Limits, Mode};
+use etherslot_sim::grid::{Cell, Contender, Faults, Loss, contender, run};
 use serde_json::Value;
 
 use crate::Story;
@@ -62,8 +63,17 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// The simulator's contender with the controller that nodes have.
+fn of_nodes() -> Contender {
+    let limits =
+        Limits { frame_bytes: FRAME_BYTES.into(), window_frames: 256, rate: None, mode: Mode::Selective };
+    let controller = format!("{:?}", (Config::default().controller)(&limits));
+    let name = controller.split_whitespace().next().unwrap_or_default().to_lowercase();
+    contender(&name).unwrap_or_else(|| panic!("the simulator has no {name:?}"))
+}
+
 /// The simulator's goodput with this loss, as a share of what the link carries.
-fn simulated(loss_ppm: u32, rtt_ns: u64) -> f64 {
+fn simulated(contender: &Contender, loss_ppm: u32, rtt_ns: u64) -> f64 {
     let cell = Cell {
         name: "link".to_owned(),
         rate: RATE,
@@ -74,8 +84,7 @@ fn simulated(loss_ppm: u32, rtt_ns: u64) -> f64 {
         faults: Faults { loss: Loss::Ppm(loss_ppm), ..Faults::default() },
         ..Cell::default()
     };
-    let efe = contender("efe").unwrap();
-    let goodput = (0..SEEDS).map(|seed| run(&cell, &efe, seed.into(), None).mean_goodput());
+    let goodput = (0..SEEDS).map(|seed| run(&cell, contender, seed.into(), None).mean_goodput());
     goodput.sum::<f64>() / f64::from(SEEDS)
 }
 
@@ -118,11 +127,12 @@ fn goodput_under_loss_is_what_the_simulator_says() {
     }
 
     assert!(repaired[1..].iter().all(|frames| *frames > 0), "something was lost: {repaired:?}");
-    story.tell(format!("the simulator, with a round trip of {} us", rtt_ns / 1000));
-    let clean = simulated(0, rtt_ns);
+    let contender = of_nodes();
+    story.tell(format!("the simulator's {}, with a round trip of {} us", contender.name, rtt_ns / 1000));
+    let clean = simulated(&contender, 0, rtt_ns);
     let mut apart = Vec::new();
     for (loss, ratios) in LOSSES.iter().zip(ratios).skip(1) {
-        let (here, there) = (median(ratios), simulated(*loss, rtt_ns) / clean);
+        let (here, there) = (median(ratios), simulated(&contender, *loss, rtt_ns) / clean);
         let difference = here / there - 1.0;
         let percent = f64::from(*loss) / 1e4;
         let line =
