@@ -107,13 +107,37 @@ impl Daemon {
     }
 }
 
+/// An error with its causes, but for those that it has told already.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told {
+        told if told.is_empty() => cause,
+        told if told.contains(&cause) => told,
+        told => format!("{told}: {cause}"),
+    })
+}
+
 /// 0: a clean stop. 1: it could not start or go on. 2: wrong usage (clap).
 fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("etherslot: {error:#}");
+            eprintln!("etherslot: {}", told(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = anyhow::anyhow!("no such interface");
+        assert_eq!(told(&cause.context("[link] no such interface")), "[link] no such interface");
+        assert_eq!(
+            told(&anyhow::anyhow!("no such file").context("in box.toml")),
+            "in box.toml: no such file"
+        );
     }
 }
