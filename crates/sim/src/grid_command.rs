@@ -1,12 +1,14 @@
 //! `sim cell` and `sim grid`: the grid of sessions.
 
+use std::fs;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 use etherslot_sim::grid::{
     CONTENDERS, Cell, Change, Contender, Finding, Load, Loss, Outcome, Sweep, cells, contender, findings,
-    median_ns, run, summary,
+    median_ns, replace, run, summary,
 };
 
 const US: f64 = 1_000.0;
@@ -181,6 +183,9 @@ pub(crate) struct GridArguments {
     /// The contenders, with commas between; `all` is all of them.
     #[arg(long, value_delimiter = ',', default_value = "all")]
     controllers: Vec<String>,
+    /// Write tables and charts into the document of the session, in this folder. Of the whole grid only.
+    #[arg(long, num_args = 0..=1, default_missing_value = "docs", conflicts_with_all = ["filter", "controllers"])]
+    write: Option<PathBuf>,
 }
 
 /// Seeds of each pair of cell and contender in the check.
@@ -196,6 +201,23 @@ pub(crate) fn check() -> bool {
         println!("{finding}");
     }
     findings.iter().all(Finding::is_ok)
+}
+
+/// Writes `session.md` and its charts.
+fn write(folder: &Path, sweep: &Sweep) -> Result<(), String> {
+    const CHARTS: &str = "session";
+    let told = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let path = folder.join("session.md");
+    let document = fs::read_to_string(&path).map_err(|error| told(&path, error))?;
+    let document = replace(&document, &sweep.markdown(CHARTS))
+        .ok_or_else(|| format!("{}: no place for what is generated", path.display()))?;
+    let charts = folder.join(CHARTS);
+    fs::create_dir_all(&charts).map_err(|error| told(&charts, error))?;
+    for (name, svg) in sweep.svgs() {
+        let path = charts.join(name).with_extension("svg");
+        fs::write(&path, svg).map_err(|error| told(&path, error))?;
+    }
+    fs::write(&path, document).map_err(|error| told(&path, error))
 }
 
 /// Runs cells with contenders, and tells of the progress.
@@ -233,6 +255,9 @@ impl GridArguments {
                 println!("{}", line(contender.name, cell, outcome));
                 clean &= outcome.violations.total() == 0;
             }
+        }
+        if let Some(folder) = &self.write {
+            write(folder, &sweep)?;
         }
         println!("{:.1} s", began.elapsed().as_secs_f64());
         Ok(clean)

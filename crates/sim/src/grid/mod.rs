@@ -6,8 +6,10 @@
 
 mod cell;
 mod cells;
+mod chart;
 mod check;
 mod contender;
+mod document;
 mod end;
 mod events;
 mod histogram;
@@ -23,6 +25,7 @@ pub use cell::{Cell, Change, Load};
 pub use cells::cells;
 pub use check::{Finding, findings, summary};
 pub use contender::{CONTENDERS, Contender, contender};
+pub use document::replace;
 pub use link::{Faults, Loss};
 pub use outcome::{Outcome, median_ns};
 pub use record::Violations;

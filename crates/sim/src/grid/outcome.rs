@@ -1,7 +1,52 @@
 //! What is measured in a run, and the sum over the runs of a cell.
 
+use super::cell::Cell;
 use super::histogram::Histogram;
 use super::record::Violations;
+
+/// What happened over time, as sums over the runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Series {
+    runs: u64,
+    pub(crate) interval_ns: u64,
+    /// The interval in which a change comes.
+    pub(crate) middle: usize,
+    /// Payload bytes that the last sender delivered, by intervals.
+    last_bytes: Vec<u64>,
+    /// The longest queue at the bottleneck, by intervals.
+    queue_ns: Vec<u64>,
+}
+
+impl Series {
+    /// That of one run.
+    pub(crate) fn new(interval_ns: u64, middle: usize, last_bytes: Vec<u64>, queue_ns: Vec<u64>) -> Self {
+        Self { runs: 1, interval_ns, middle, last_bytes, queue_ns }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.runs == 0 {
+            self.clone_from(other);
+            return;
+        }
+        self.runs += other.runs;
+        let pairs = [(&mut self.last_bytes, &other.last_bytes), (&mut self.queue_ns, &other.queue_ns)];
+        for (mine, other) in pairs {
+            mine.iter_mut().zip(other).for_each(|(mine, other)| *mine += other);
+        }
+    }
+
+    /// The longest queue of an interval, mean of the runs.
+    pub(crate) fn mean_queue_ns(&self, interval: usize) -> u64 {
+        self.queue_ns.get(interval).map_or(0, |sum| sum / self.runs.max(1))
+    }
+
+    /// The last sender's share of the capacity in an interval, mean of the runs.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn last_share(&self, cell: &Cell, interval: usize) -> f64 {
+        let most = cell.payload_rate(cell.rate) * self.interval_ns as f64 / 1e9 * self.runs as f64;
+        self.last_bytes.get(interval).map_or(0.0, |sum| *sum as f64 / most)
+    }
+}
 
 /// What came of one run, or of several.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +83,7 @@ pub struct Outcome {
     pub dead: u32,
     /// Frames that arrived anywhere.
     pub frames: u64,
+    pub(crate) series: Series,
     /// What happened, in short: the same for the same run.
     pub hash: u64,
 }
@@ -69,6 +115,7 @@ impl Outcome {
         self.violations.content += other.violations.content;
         self.dead += other.dead;
         self.frames += other.frames;
+        self.series.merge(&other.series);
         self.hash = crate::random::mix(self.hash ^ other.hash);
     }
 

@@ -469,6 +469,7 @@ impl<'a> Run<'a> {
             jain: vec![tally.jain()],
             start_ns: vec![tally.start_ns(cell)],
             settle_ns: vec![tally.settle_ns(cell)],
+            series: tally.series(),
             latency: tally.latency,
             round_trip: tally.round_trip,
             completion: tally.completion,

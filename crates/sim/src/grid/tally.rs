@@ -8,6 +8,7 @@ use etherslot_wire::record::Kind;
 use super::cell::Cell;
 use super::end::REQUEST_STREAM;
 use super::histogram::Histogram;
+use super::outcome::Series;
 use super::record::{Checker, Pattern};
 use crate::random::mix;
 
@@ -133,6 +134,12 @@ impl Tally {
                 self.late_bytes[sender] += bytes;
             }
         }
+    }
+
+    /// What happened over time.
+    pub(crate) fn series(&self) -> Series {
+        let middle = self.interval(self.middle_ns);
+        Series::new(self.interval_ns, middle, self.last_series.clone(), self.queue_series.clone())
     }
 
     /// Payload delivered over the most that the bottleneck carries. What was received before the measurement and
