@@ -51,6 +51,9 @@ pub struct Config {
     pub ack_every_frames: u16,
     /// Bytes per second that the Port carries, if known.
     pub port_rate: Option<u64>,
+    /// What the round-trip time of the path varies by though no queue builds: polling and interrupt moderation of the
+    /// peers, links that batch. A controller that goes by delay can't tell that from a queue and has to be told.
+    pub noise_ns: u64,
     /// The longest that an acknowledgement is held back in the hope of data to ride on. The default, 50 us, is what a
     /// device model needs to answer a request, and well below the earliest tail-loss probe.
     pub ack_delay_ns: u64,
@@ -88,6 +91,7 @@ impl Default for Config {
             mode: Mode::Selective,
             detection: Detection::Rack,
             port_rate: None,
+            noise_ns: 0,
             ack_every_frames: 2,
             ack_delay_ns: 50_000,
             probe_min_ns: 250_000,

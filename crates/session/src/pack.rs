@@ -19,8 +19,8 @@ use crate::before;
 const RESERVED_BYTES: usize = frame::HEADER_BYTES + SACK_BYTES;
 /// A frame with room for less payload than this is complete: a TLP that carries so little is not worth its header.
 const MIN_PART_BYTES: usize = 64;
-/// Parts of records that may be unacknowledged, over all streams. The receiver tells old parts from new ones by 16-bit
-/// stream sequences, which works as long as fewer than 2^15 of a stream are under way.
+/// Parts of a stream's records that may be unacknowledged. The receiver tells old parts from new ones by 16-bit stream
+/// sequences, which works as long as fewer than 2^15 of a stream are under way.
 const MAX_PARTS: u32 = 32_000;
 
 /// The longest record that goes first, bytes: a request, or a completion with a register or an entry of a queue.
@@ -78,7 +78,6 @@ impl Pieces<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Body {
     bytes: u16,
-    parts: u16,
 }
 
 /// The slots, in a ring by sequence.
@@ -92,8 +91,6 @@ pub(crate) struct Pack {
     max_parts: u32,
     /// The frame under construction, or the next one if that is empty.
     tail: u32,
-    /// Parts in all frames not yet released.
-    parts: u32,
     /// The slot of each sequence, by its place in the ring.
     slots: Box<[u32]>,
     /// The first express frames of those that have not left.
@@ -108,6 +105,8 @@ pub(crate) struct Pack {
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     sequence: u16,
+    /// The stream sequence after that of the last part that was acknowledged.
+    released: u16,
     /// The number of the last frame with a part of it that is not express.
     bulk: u32,
     /// The number from which on it may go first again.
@@ -126,7 +125,6 @@ impl Pack {
             body_max: body_max(frame_bytes),
             max_parts: max_parts(body_max(frame_bytes)),
             tail: first,
-            parts: 0,
             slots: (0..slots).collect(),
             express: 0,
             bulk_next: 1,
@@ -156,9 +154,10 @@ impl Pack {
         self.max_parts
     }
 
-    /// Whether the limit on parts under way leaves room for a record of any length.
-    pub(crate) fn has_parts(&self) -> bool {
-        self.parts + self.max_parts <= MAX_PARTS
+    /// Whether the limit on a stream's parts under way leaves room for a record of any length.
+    pub(crate) fn has_parts(&self, stream: u16) -> bool {
+        let under_way = |stream: &Stream| u32::from(stream.sequence.wrapping_sub(stream.released));
+        self.streams.get(stream as usize).is_none_or(|stream| under_way(stream) + self.max_parts <= MAX_PARTS)
     }
 
     /// Payload of the largest record that fits into the frame under construction.
@@ -261,8 +260,6 @@ impl Pack {
         pieces.copy(range.start, &mut out[HEADER_BYTES..HEADER_BYTES + bytes]);
         out[HEADER_BYTES + bytes..].fill(0);
         body.bytes += size(bytes) as u16;
-        body.parts += 1;
-        self.parts += 1;
         body.bytes as usize
     }
 
@@ -288,9 +285,16 @@ impl Pack {
 
     /// Frees the slot of an acknowledged frame.
     pub(crate) fn release(&mut self, sequence: u32) {
-        let body = &mut self.bodies[self.slot(sequence)];
-        self.parts -= u32::from(body.parts);
-        *body = Body::default();
+        let slot = self.slot(sequence);
+        let start = slot * self.stride + RESERVED_BYTES;
+        let mut body = &self.buffer[start..start + self.bodies[slot].bytes as usize];
+        while let Ok((record, rest)) = Record::parse(body) {
+            if let Some(stream) = self.streams.get_mut(record.stream as usize) {
+                stream.released = record.stream_sequence.wrapping_add(1);
+            }
+            body = rest;
+        }
+        self.bodies[slot] = Body::default();
     }
 
     fn slot(&self, sequence: u32) -> usize {

@@ -120,6 +120,7 @@ impl Sender {
             frame_bytes: frame_bytes as u64,
             window_frames: u64::from(config.window_frames),
             rate: config.port_rate,
+            noise_ns: config.noise_ns,
             mode: Mode::Selective,
         };
         let first = config.first_sequence;
@@ -181,12 +182,16 @@ impl Sender {
 
     /// The same for a stream: one that has nothing waiting finds room behind a full backlog.
     pub(crate) fn room_for(&self, stream: u16) -> usize {
-        if self.pack.is_clear(stream) { self.free_room() } else { self.room() }
+        match (self.pack.has_parts(stream), self.pack.is_clear(stream)) {
+            (false, _) => 0,
+            (true, true) => self.free_room(),
+            (true, false) => self.room(),
+        }
     }
 
     fn free_room(&self) -> usize {
         let free = self.window_frames.saturating_sub(self.pack.tail().wrapping_sub(self.una));
-        if free > self.pack.slots_needed() && self.pack.has_parts() { self.pack.room() } else { 0 }
+        if free > self.pack.slots_needed() { self.pack.room() } else { 0 }
     }
 
     /// Puts a record in; there has to be room.
@@ -273,7 +278,9 @@ impl Sender {
             planned.asks_ack = is_probing;
         }
         if let Some(last) = planned.last_mut() {
-            last.asks_ack |= self.is_window_limited || self.is_probe_due;
+            // An acknowledgement is what opens the window, and what a pace of single frames goes by.
+            let is_sparse = self.is_pace_limited && window < 4 * self.limits.frame_bytes;
+            last.asks_ack |= self.is_window_limited || is_sparse || self.is_probe_due;
         }
     }
 

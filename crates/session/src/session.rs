@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// Payload bytes of the largest record that can be sent now without being split, 0 if none can be sent. If it is not
-    /// 0 a record of any length can be sent, in parts if need be.
+    /// 0 a record of any length can be sent, in parts if need be, on a stream with fewer than 32,000 parts under way.
     pub fn room(&self) -> usize {
         if self.state == State::Up { self.sender.room() } else { 0 }
     }

@@ -151,8 +151,13 @@ mod tests {
     use super::*;
     use crate::config::Mode;
 
-    const LIMITS: Limits =
-        Limits { frame_bytes: 1000, window_frames: 256, rate: Some(1_000_000_000), mode: Mode::Classic };
+    const LIMITS: Limits = Limits {
+        frame_bytes: 1000,
+        window_frames: 256,
+        rate: Some(1_000_000_000),
+        noise_ns: 0,
+        mode: Mode::Classic,
+    };
 
     fn acked(now_ns: u64, rtt_ns: u64) -> Acked {
         Acked {

@@ -17,7 +17,6 @@ use super::{Acked, Controller, Limits, Lost};
 /// The queue that is aimed at: so many frames, or so much time, ns.
 const TARGET_FRAMES: f64 = 8.0;
 const TARGET_NS: f64 = 3_000.0;
-const TARGET_JITTERS: f64 = 6.0;
 /// The share of the target that is aimed at, for the queue to stay below it.
 const AIM: f64 = 0.9;
 /// Frames of the first stage of probing.
@@ -32,6 +31,8 @@ const LEAST_SHARE: f64 = 0.3;
 /// Weight of what an acknowledgement says about the window.
 const GAIN: f64 = 0.9;
 const LEAST_GAIN: f64 = 0.3;
+/// A receiver's cap of so few frames is taken to be the fair share.
+const FEW_FRAMES: f64 = 4.0;
 /// The part by which the window grows in a round trip without a queue.
 const GROWTH: f64 = 0.25;
 /// Increase a round trip for fairness, frames, for a window of one frame; it grows with the window's root.
@@ -47,23 +48,17 @@ const REMEMBERED: usize = 16;
 /// A share of frames lost in one round trip that no damaged link has: the path is congested and does not show it.
 const BREAKER: f64 = 0.2;
 const BREAKER_FRAMES: f64 = 8.0;
-/// So many spans, each of at least a round trip and so many samples: the calmest tells the jitter.
-const JITTER_SPANS: u32 = 8;
-const JITTER_SAMPLES: u32 = 12;
-const JITTER_FADES: f64 = 0.98;
-
 /// The bound on the window of each of `senders` that send to a Port of `rate` bytes per second at once: together they
 /// fill the path and the queue that is aimed at. `base_rtt_ns` is the longest of their round-trip times without a queue, with
 /// what delay there is besides.
 pub fn receiver_cap_bytes(rate: u64, base_rtt_ns: u64, frame_bytes: u64, senders: u32) -> u32 {
     let frame_ns = frame_bytes as f64 / rate.max(1) as f64 * 1e9;
-    let span_ns = base_rtt_ns as f64 + AIM * target_queue_ns(frame_ns, 0.0);
+    let span_ns = base_rtt_ns as f64 + AIM * target_queue_ns(frame_ns);
     (rate as f64 * span_ns / 1e9 / f64::from(senders.max(1))).max(1.0) as u32
 }
 
-fn target_queue_ns(frame_ns: f64, jitter_ns: f64) -> f64 {
+fn target_queue_ns(frame_ns: f64) -> f64 {
     (TARGET_FRAMES * frame_ns).max(TARGET_NS)
-        + TARGET_JITTERS * (jitter_ns - TARGET_NS / 8.0 - 4.0 * frame_ns).max(0.0)
 }
 
 /// How far the session has come to know its path.
@@ -100,13 +95,10 @@ pub struct Efe {
     sample: Option<Sample>,
     /// Slope of the round-trip time, ns per ns, smoothed.
     slope: f64,
-    /// What round-trip times of this round trip differed by from one sample to the next, summed, and how many they are.
-    change_ns: f64,
-    changes: u32,
-    spans: u32,
-    /// The least mean of such changes since it was begun anew, and the last one that is complete.
-    least_change_ns: f64,
-    jitter_ns: f64,
+    /// What delay varies by without a queue.
+    noise_ns: f64,
+    /// How much of half the target the queue lacks, as of the last sample; not above 0 if nothing.
+    room: f64,
     /// Predicted over target, smoothed.
     ratio: f64,
     srtt_ns: f64,
@@ -138,11 +130,8 @@ impl Efe {
             newest: 0,
             sample: None,
             slope: 0.0,
-            change_ns: 0.0,
-            changes: 0,
-            spans: 0,
-            least_change_ns: f64::INFINITY,
-            jitter_ns: 0.0,
+            noise_ns: limits.noise_ns as f64,
+            room: 0.0,
             ratio: 1.0,
             srtt_ns: 0.0,
             target_ns: 0.0,
@@ -162,7 +151,7 @@ impl Efe {
     fn target_queue_ns(&self) -> f64 {
         let rate = self.rate.unwrap_or(self.delivered_rate);
         let frame_ns = if rate > 0.0 { self.frame_bytes / rate * 1e9 } else { 0.0 };
-        target_queue_ns(frame_ns, self.jitter_ns)
+        target_queue_ns(frame_ns)
     }
 
     fn set_window(&mut self, bytes: f64) {
@@ -197,8 +186,6 @@ impl Efe {
                 step_ns = (tx_ns - last.tx_ns) as f64;
                 let change_ns = rtt_ns - last.rtt_ns;
                 let weight = (step_ns / base_ns * 4.0).min(SLOPE_WEIGHT);
-                self.change_ns += change_ns.abs();
-                self.changes += 1;
                 self.slope += weight * (change_ns / step_ns - self.slope);
             }
             Some(_) => return self.ratio,
@@ -210,9 +197,9 @@ impl Efe {
         self.target_ns = base_ns + queue_ns;
         let mut ratio = predicted_ns / self.target_ns;
         // Hardly a queue: there is room.
-        let room = 1.0 - (predicted_ns - base_ns) / (queue_ns / 2.0);
-        if room > 0.0 {
-            ratio = ratio.min(1.0 / (1.0 + GROWTH * room));
+        self.room = 1.0 - (predicted_ns - base_ns) / (queue_ns / 2.0);
+        if self.room > 0.0 {
+            ratio = ratio.min(1.0 / (1.0 + GROWTH * self.room));
         }
         let weight = if step_ns > 0.0 { (step_ns / base_ns).min(1.0) } else { 1.0 };
         self.ratio += weight * (ratio.clamp(0.5, 4.0) - self.ratio);
@@ -233,33 +220,11 @@ impl Efe {
         {
             self.decrease(now_ns, 0.5);
         }
-        self.end_round_of_jitter();
         self.round_ns = now_ns;
         self.round_began_ns = now_ns;
         self.round_acked = 0.0;
         self.round_lost = 0.0;
         true
-    }
-
-    /// Round-trip times that differ from one frame to the next do so by jitter, as a queue changes little by little. The
-    /// least of many round trips counts, for queues have calm times.
-    fn end_round_of_jitter(&mut self) {
-        if self.phase == Phase::Run {
-            if self.changes < JITTER_SAMPLES {
-                return;
-            }
-            self.least_change_ns = self.least_change_ns.min(self.change_ns / f64::from(self.changes));
-            self.spans += 1;
-            if self.spans.is_multiple_of(JITTER_SPANS) || self.spans == 2 {
-                // Frames close together on a link that keeps their order hide jitter from each other.
-                self.jitter_ns = self.least_change_ns.max(self.jitter_ns * JITTER_FADES);
-            }
-            if self.spans.is_multiple_of(JITTER_SPANS) {
-                self.least_change_ns = f64::INFINITY;
-            }
-        }
-        self.change_ns = 0.0;
-        self.changes = 0;
     }
 
     fn decrease(&mut self, now_ns: u64, factor: f64) {
@@ -287,7 +252,7 @@ impl Controller for Efe {
         self.srtt_ns = acked.srtt_ns as f64;
         self.round_acked += acked.bytes as f64;
         let (Some(rtt_ns), Some(tx_ns)) = (acked.rtt_ns, acked.tx_ns) else { return };
-        let (rtt_ns, base_ns) = (rtt_ns as f64, acked.min_rtt_ns.max(1) as f64);
+        let (rtt_ns, base_ns) = (rtt_ns as f64, acked.min_rtt_ns.max(1) as f64 + self.noise_ns);
         let ratio = self.measure(tx_ns, rtt_ns, base_ns);
         let is_round = self.end_round(acked.now_ns, tx_ns);
         match self.phase {
@@ -323,6 +288,10 @@ impl Controller for Efe {
                 // The fewer frames, the older is what an acknowledgement tells.
                 let gain = GAIN * (then / self.frame_bytes / PACE_FRAMES).clamp(LEAST_GAIN, 1.0);
                 let mut window = (1.0 - gain) * self.window + gain * (then / ratio + increase);
+                // A few frames that hear seldom of the path take half of what is missing at once.
+                if self.room > 0.0 && self.cap_bytes < FEW_FRAMES * self.frame_bytes {
+                    window = window.max(self.window + (self.cap_bytes - self.window) * self.room / 2.0);
+                }
                 if !acked.window_limited {
                     window = window.min(self.window);
                 }

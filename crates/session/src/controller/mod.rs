@@ -22,6 +22,8 @@ pub struct Limits {
     pub window_frames: u64,
     /// Bytes per second that the Port carries, if known.
     pub rate: Option<u64>,
+    /// What the round-trip time varies by without a queue, ns.
+    pub noise_ns: u64,
     /// How the session makes losses good.
     pub mode: Mode,
 }

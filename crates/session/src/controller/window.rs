@@ -115,7 +115,7 @@ mod tests {
     use crate::config::Mode;
 
     const LIMITS: Limits =
-        Limits { frame_bytes: 1000, window_frames: 256, rate: None, mode: Mode::Selective };
+        Limits { frame_bytes: 1000, window_frames: 256, rate: None, noise_ns: 0, mode: Mode::Selective };
 
     fn acked(bytes: u64) -> Acked {
         Acked {

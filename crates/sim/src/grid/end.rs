@@ -129,6 +129,8 @@ pub(crate) struct End {
     /// When data came last, and whether the receiver counts it as active.
     pub(crate) data_ns: u64,
     pub(crate) is_active: bool,
+    /// Whether its last frame said that more waits for window or pacing.
+    pub(crate) waits_turn: bool,
 }
 
 impl End {
@@ -146,6 +148,7 @@ impl End {
             was_up: false,
             data_ns: 0,
             is_active: false,
+            waits_turn: false,
         }
     }
 

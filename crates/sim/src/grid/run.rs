@@ -5,7 +5,7 @@
 //! called the beginning, loads and faults set in.
 
 use etherslot_session::{Config, Heard, parse_frame, receiver_cap_bytes};
-use etherslot_wire::frame::{Kind, MIN_FRAME_BYTES};
+use etherslot_wire::frame::{Kind, MIN_FRAME_BYTES, flag};
 
 use super::cell::{Cell, Load};
 use super::contender::Contender;
@@ -390,7 +390,7 @@ impl<'a> Run<'a> {
             };
             session.handle_frame(now_ns, &header, body, &mut delivery);
             if self.contender.has_receiver_cap && header.kind == Kind::Data {
-                self.bound(now_ns, index);
+                self.bound(now_ns, index, header.flags & flag::ACK_NOW != 0);
             }
         }
         self.touch(now_ns, index as u32);
@@ -400,17 +400,17 @@ impl<'a> Run<'a> {
     }
 
     /// The receiving node bounds the window of a sender whose data has come.
-    fn bound(&mut self, now_ns: u64, index: usize) {
+    fn bound(&mut self, now_ns: u64, index: usize, waits: bool) {
         let node = self.ends[index].node;
         let (base_ns, frame_ns) = (self.cell.base_rtt_ns(), self.cell.frame_ns());
         let attachment = &mut self.network.nodes[node as usize];
         if now_ns >= attachment.count_ns {
-            // A sender counts as long as its turn may take to come round.
-            let horizon_ns = (4 * base_ns).max(3 * u64::from(attachment.active) * frame_ns);
+            // One that waits for its turn counts as long as that may take to come round.
+            let turn_ns = (4 * base_ns).max(3 * u64::from(attachment.active) * frame_ns);
             attachment.count_ns = now_ns + base_ns;
             attachment.active = 0;
             for end in self.ends.iter_mut().filter(|end| end.node == node) {
-                end.is_active &= now_ns - end.data_ns < horizon_ns;
+                end.is_active &= now_ns - end.data_ns < if end.waits_turn { turn_ns } else { 2 * base_ns };
                 attachment.active += u32::from(end.is_active);
             }
         }
@@ -418,6 +418,7 @@ impl<'a> Run<'a> {
         attachment.active += u32::from(!end.is_active);
         end.is_active = true;
         end.data_ns = now_ns;
+        end.waits_turn = waits;
         let (rate, frame_bytes) = (self.cell.rate / 8, u64::from(self.cell.frame_bytes));
         let bytes = receiver_cap_bytes(rate, base_ns, frame_bytes, attachment.active);
         if let Some(session) = &mut end.session {

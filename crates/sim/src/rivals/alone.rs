@@ -123,7 +123,7 @@ impl Link {
 
     fn limits(&self) -> Limits {
         let rate = Some(FRAME_BYTES * 1_000_000_000 / self.frame_ns);
-        Limits { frame_bytes: FRAME_BYTES, window_frames: 8192, rate, mode: Mode::Selective }
+        Limits { frame_bytes: FRAME_BYTES, window_frames: 8192, rate, noise_ns: 0, mode: Mode::Selective }
     }
 }
 

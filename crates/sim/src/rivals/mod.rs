@@ -154,7 +154,7 @@ mod tests {
     use etherslot_session::{Lost, Mode};
 
     pub(super) const LIMITS: Limits =
-        Limits { frame_bytes: 1000, window_frames: 4096, rate: None, mode: Mode::Selective };
+        Limits { frame_bytes: 1000, window_frames: 4096, rate: None, noise_ns: 0, mode: Mode::Selective };
 
     /// An acknowledgement of so many frames, the newest of which left then.
     pub(super) fn acked(now_ns: u64, tx_ns: u64, frames: u64) -> Acked {
