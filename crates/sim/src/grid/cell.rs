@@ -8,6 +8,8 @@ use etherslot_wire::record;
 const LEAST_DELAY_NS: u64 = 20;
 /// Product of rate and round trip from which on frames are of 9000 bytes.
 const JUMBO_FROM_BYTES: u64 = 10_000_000;
+/// DCTCP's threshold at 10 Gbit/s.
+const MARK_BYTES_10G: u64 = 65 * 1500;
 
 /// What the senders have to send.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,6 +160,14 @@ impl Cell {
         frames.clamp(16, 8192) as u16
     }
 
+    /// The length of a queue from which on a switch marks: the 65 frames of 1500 bytes at 10 Gbit/s of DCTCP's authors
+    /// (Alizadeh et al., SIGCOMM 2010, 3.4), in proportion to the rate. They are far more than a short path needs (a
+    /// seventh of its bandwidth-delay product, 3.3), so no more than that product, and no less than 8 frames.
+    pub(crate) fn mark_above_bytes(&self) -> u64 {
+        let bytes = MARK_BYTES_10G * self.rate / 10_000_000_000;
+        bytes.min(self.bdp_bytes()).max(8 * u64::from(self.frame_bytes))
+    }
+
     /// From when on is measured, and when it ends, from the beginning.
     pub(crate) fn span_ns(&self) -> (u64, u64) {
         let base_ns = self.base_rtt_ns();
@@ -200,6 +210,15 @@ mod tests {
         let slow = Cell { rate: 1_000_000_000, rtt_ns: 2_000, ..Cell::default() };
         assert!((25_000..26_000).contains(&slow.base_rtt_ns()), "{}", slow.base_rtt_ns());
         assert_eq!(slow.link_delay_ns(), LEAST_DELAY_NS);
+    }
+
+    #[test]
+    fn marks_begin_at_what_the_path_holds_or_at_dctcps_threshold() {
+        let rtt = |us: u64, rate| Cell { rtt_ns: us * 1000, rate, ..Cell::default() }.mark_above_bytes();
+        assert_eq!(rtt(8, 100_000_000_000), Cell::default().bdp_bytes());
+        assert_eq!(rtt(1000, 100_000_000_000), 975_000);
+        assert_eq!(rtt(1000, 10_000_000_000), 97_500);
+        assert_eq!(rtt(8, 1_000_000_000), 12_000);
     }
 
     #[test]

@@ -20,9 +20,6 @@ use crate::random::Random;
 
 /// The switch's packet buffer.
 const BUFFER_BYTES: u64 = 4 << 20;
-/// Frames in a queue from which on a switch marks, at 10 Gbit/s (DCTCP, RFC 8257 and the paper's section 3); it grows
-/// with the rate.
-const MARK_FRAMES_10G: u64 = 65;
 /// When the clock starts.
 const EPOCH_NS: u64 = 1_000_000_000;
 /// Time between two sessions' first Hellos.
@@ -73,10 +70,7 @@ impl<'a> Run<'a> {
     fn new(cell: &'a Cell, contender: &'a Contender, seed: u64) -> Self {
         let random = Random::new(seed).fork("grid", 0);
         let config = contender.config(cell);
-        let mark_bytes = contender.heeds_marks.then(|| {
-            let frames = (MARK_FRAMES_10G * cell.rate / 10_000_000_000).max(8);
-            frames * u64::from(cell.frame_bytes)
-        });
+        let mark_bytes = contender.heeds_marks.then(|| cell.mark_above_bytes());
         let reverse = if cell.is_reverse_loaded { cell.fan_in * REVERSE_NODES } else { 0 };
         // From whom to whom: even ends connect, odd ones listen.
         let forward = (0..cell.fan_in).map(|sender| (sender + 1, RECEIVER as u32));
