@@ -1,9 +1,10 @@
 //! Where the transmitted frames are: on their way, lost, or arrived ahead of the cumulative acknowledgement.
 //!
-//! Two rows run through the slots: frames on their way in the order of their (last) transmission, and lost frames in
-//! the order in which they go out again. Every step is O(1).
+//! Rows run through the slots: for each path the frames on their way there in the order of their (last) transmission,
+//! and for all paths together the lost frames in the order in which they go out again. Every step is O(1).
 
 use crate::bits::Bits;
+use crate::path::MAX_PATHS;
 
 /// Ends a row.
 const NONE: u32 = u32::MAX;
@@ -40,6 +41,8 @@ pub(crate) struct Transmission {
     pub(crate) place: Place,
     /// Why there is, or will be, another transmission than the first.
     pub(crate) given_up: Option<GivenUp>,
+    /// The path it left on.
+    pub(crate) path: u8,
     pub(crate) bytes: u32,
     /// When it left; no two transmissions have the same time.
     pub(crate) tx_ns: u64,
@@ -84,10 +87,11 @@ impl Row {
 pub(crate) struct Flight {
     slots: Box<[Transmission]>,
     mask: u32,
-    on_way: Row,
+    on_way: [Row; MAX_PATHS],
     lost: Row,
     arrived: Bits,
-    bytes: u64,
+    bytes: [u64; MAX_PATHS],
+    total_bytes: u64,
 }
 
 impl Flight {
@@ -96,35 +100,41 @@ impl Flight {
         Self {
             slots: vec![Transmission::default(); slots as usize].into_boxed_slice(),
             mask: slots - 1,
-            on_way: Row::EMPTY,
+            on_way: [Row::EMPTY; MAX_PATHS],
             lost: Row::EMPTY,
             arrived: Bits::new(slots),
-            bytes: 0,
+            bytes: [0; MAX_PATHS],
+            total_bytes: 0,
         }
     }
 
-    /// Bytes on their way.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Bytes on their way on a path.
+    pub(crate) fn bytes(&self, path: usize) -> u64 {
+        self.bytes[path]
     }
 
-    /// Whether nothing is on its way (lost frames are not).
-    pub(crate) fn is_empty(&self) -> bool {
-        self.on_way.first == NONE
+    /// Bytes on their way on all paths.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// Whether nothing is on its way on a path (lost frames are not).
+    pub(crate) fn is_empty(&self, path: usize) -> bool {
+        self.on_way[path].first == NONE
     }
 
     fn get(&self, at: u32) -> Option<&Transmission> {
         self.slots.get(at as usize)
     }
 
-    /// The oldest transmission on its way.
-    pub(crate) fn oldest(&self) -> Option<&Transmission> {
-        self.get(self.on_way.first)
+    /// The oldest transmission on its way on a path.
+    pub(crate) fn oldest(&self, path: usize) -> Option<&Transmission> {
+        self.get(self.on_way[path].first)
     }
 
-    /// The newest transmission on its way.
-    pub(crate) fn newest(&self) -> Option<&Transmission> {
-        self.get(self.on_way.last)
+    /// The newest transmission on its way on a path.
+    pub(crate) fn newest(&self, path: usize) -> Option<&Transmission> {
+        self.get(self.on_way[path].last)
     }
 
     /// The lost frame that goes out next.
@@ -151,8 +161,9 @@ impl Flight {
         let slot = self.slots[at as usize];
         match slot.place {
             Place::Flight => {
-                self.on_way.remove(&mut self.slots, at);
-                self.bytes -= u64::from(slot.bytes);
+                self.on_way[slot.path as usize].remove(&mut self.slots, at);
+                self.bytes[slot.path as usize] -= u64::from(slot.bytes);
+                self.total_bytes -= u64::from(slot.bytes);
             }
             Place::Lost => self.lost.remove(&mut self.slots, at),
             Place::None | Place::Arrived => {}
@@ -160,8 +171,8 @@ impl Flight {
         slot
     }
 
-    /// A frame has left, for the first time or again.
-    pub(crate) fn sent(&mut self, sequence: u32, bytes: u32, tx_ns: u64) {
+    /// A frame has left on a path, for the first time or again.
+    pub(crate) fn sent(&mut self, path: usize, sequence: u32, bytes: u32, tx_ns: u64) {
         let at = sequence & self.mask;
         let before = self.take_out(at);
         self.slots[at as usize] = Transmission {
@@ -172,13 +183,15 @@ impl Flight {
                 Place::Lost => before.given_up,
                 Place::None | Place::Arrived => None,
             },
+            path: path as u8,
             bytes,
             tx_ns,
             previous: NONE,
             next: NONE,
         };
-        self.on_way.push(&mut self.slots, at);
-        self.bytes += u64::from(bytes);
+        self.on_way[path].push(&mut self.slots, at);
+        self.bytes[path] += u64::from(bytes);
+        self.total_bytes += u64::from(bytes);
     }
 
     /// A frame on its way is taken as lost.
@@ -225,30 +238,52 @@ mod tests {
     fn frames_move_between_the_rows_in_any_order() {
         let mut flight = Flight::new(64);
         for sequence in 0..5 {
-            flight.sent(sequence, 10, 100 + u64::from(sequence));
+            flight.sent(0, sequence, 10, 100 + u64::from(sequence));
         }
-        assert_eq!((flight.bytes(), flight.oldest().map(|slot| slot.sequence)), (50, Some(0)));
+        assert_eq!((flight.bytes(0), flight.oldest(0).map(|slot| slot.sequence)), (50, Some(0)));
         for sequence in [2, 0, 4] {
             flight.lose(sequence, GivenUp::Passed);
         }
-        assert_eq!((flight.bytes(), lost(&flight)), (20, vec![2, 0, 4]));
+        assert_eq!((flight.bytes(0), lost(&flight)), (20, vec![2, 0, 4]));
         assert!(flight.arrive(0).is_some_and(|slot| slot.place == Place::Lost));
         assert!(flight.arrive(0).is_none());
         assert_eq!(lost(&flight), [2, 4]);
-        flight.sent(2, 10, 200);
+        flight.sent(0, 2, 10, 200);
         assert_eq!(flight.of(2).given_up, Some(GivenUp::Passed));
-        assert_eq!(flight.newest().map(|slot| slot.sequence), Some(2));
-        flight.sent(1, 10, 201);
+        assert_eq!(flight.newest(0).map(|slot| slot.sequence), Some(2));
+        flight.sent(0, 1, 10, 201);
         assert_eq!(flight.of(1).given_up, Some(GivenUp::Probed));
-        assert_eq!(flight.oldest().map(|slot| slot.sequence), Some(3));
+        assert_eq!(flight.oldest(0).map(|slot| slot.sequence), Some(3));
         for sequence in [1, 2, 3, 4] {
             assert!(flight.arrive(sequence).is_some());
         }
-        assert!(flight.is_empty() && flight.bytes() == 0 && lost(&flight).is_empty());
+        assert!(flight.is_empty(0) && flight.bytes(0) == 0 && lost(&flight).is_empty());
         assert_eq!(flight.arrived_word(0), 0b11111);
         for sequence in 0..5 {
             flight.release(sequence);
         }
         assert_eq!(flight.arrived_word(0), 0);
+    }
+
+    #[test]
+    fn each_path_has_a_row_of_its_own_and_a_frame_is_in_the_last_it_left_on() {
+        let mut flight = Flight::new(64);
+        for sequence in 0..6 {
+            flight.sent(sequence as usize % 2, sequence, 10, u64::from(sequence));
+        }
+        assert_eq!((flight.bytes(0), flight.bytes(1), flight.total_bytes()), (30, 30, 60));
+        flight.sent(1, 0, 10, 10);
+        assert_eq!((flight.bytes(0), flight.bytes(1), flight.total_bytes()), (20, 40, 60));
+        assert_eq!(flight.oldest(0).map(|slot| slot.sequence), Some(2));
+        assert_eq!(flight.newest(1).map(|slot| slot.sequence), Some(0));
+        flight.lose(3, GivenUp::Passed);
+        flight.lose(2, GivenUp::Passed);
+        assert_eq!(lost(&flight), [3, 2]);
+        flight.sent(0, 3, 10, 11);
+        assert_eq!((flight.of(3).path, flight.newest(0).map(|slot| slot.sequence)), (0, Some(3)));
+        for sequence in 0..6 {
+            assert!(flight.arrive(sequence).is_some());
+        }
+        assert!(flight.is_empty(0) && flight.is_empty(1) && flight.total_bytes() == 0);
     }
 }

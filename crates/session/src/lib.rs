@@ -27,12 +27,14 @@ mod handshake;
 mod listener;
 mod liveness;
 mod pack;
+mod path;
 mod receive;
 mod recovery;
 mod replay;
 mod rtt;
 mod send;
 mod session;
+mod transmit;
 
 pub use config::{Config, Detection, Mode};
 pub use controller::{Acked, Classic, Controller, Efe, Limits, Lost, Window, receiver_cap_bytes};
@@ -40,6 +42,7 @@ pub use counters::{Counters, Named};
 pub use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{Error, Header};
 pub use listener::{Heard, Listener, Refusal};
+pub use path::{MAX_PATHS, PathId};
 
 pub use session::{DeadReason, Deliver, Full, Session, State};
 

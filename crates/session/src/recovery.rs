@@ -1,6 +1,6 @@
-//! When a frame is lost: RACK-TLP (RFC 8985), with tail-loss probes and a retransmission timeout.
+//! When a frame is lost: RACK-TLP (RFC 8985), with tail-loss probes and a retransmission timeout, path by path.
 //!
-//! A frame is lost if one sent later has arrived and a reordering window has passed. The window starts at a quarter of
+//! A frame is lost if one sent later on the same path has arrived and a reordering window has passed. The window starts at a quarter of
 //! the least RTT and grows with every loss that turns out to be none. If the tail of a burst is lost nothing later
 //! can arrive, so after about 2 SRTT without news a probe goes out, twice at most; if these get no answer either, the
 //! timeout takes everything as lost.
@@ -27,10 +27,11 @@ pub(crate) enum Expired {
     Timeout,
 }
 
-/// Loss detection of one session.
+/// Loss detection of one path.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(crate) rtt: Rtt,
+    path: usize,
     mode: Mode,
     has_probes: bool,
     ack_delay_ns: u64,
@@ -44,8 +45,6 @@ pub(crate) struct Recovery {
     losses_since_spurious: u32,
     /// When the oldest transmission counts as lost, if it has been passed by a later one.
     reorder_deadline_ns: Option<u64>,
-    /// When something was acknowledged last, or began to wait for it.
-    progress_ns: u64,
     timeout_from_ns: u64,
     probe_from_ns: u64,
     probes: u32,
@@ -53,9 +52,10 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    pub(crate) fn new(config: &Config, now_ns: u64) -> Self {
+    pub(crate) fn new(config: &Config, path: usize, now_ns: u64) -> Self {
         Self {
             rtt: Rtt::new(),
+            path,
             mode: config.mode,
             has_probes: config.detection == Detection::Rack,
             ack_delay_ns: config.ack_delay_ns,
@@ -67,7 +67,6 @@ impl Recovery {
             reorder_quarters: 1,
             losses_since_spurious: 0,
             reorder_deadline_ns: None,
-            progress_ns: now_ns,
             timeout_from_ns: now_ns,
             probe_from_ns: now_ns,
             probes: 0,
@@ -80,17 +79,22 @@ impl Recovery {
         self.mode = mode;
     }
 
-    /// A frame has left; `was_empty` if nothing was unacknowledged before, `none_on_way` if all that
-    /// was had been taken as lost.
-    pub(crate) fn on_sent(&mut self, now_ns: u64, was_empty: bool, none_on_way: bool) {
+    /// A frame has left; `begins` if nothing that left on this path before is waited for, `none_on_way` if all that was
+    /// had been taken as lost.
+    pub(crate) fn on_sent(&mut self, now_ns: u64, begins: bool, none_on_way: bool) {
         self.probe_from_ns = now_ns;
         // A retransmission that had to wait for its turn has all of its time before it.
         if none_on_way && now_ns >= self.timeout_from_ns + self.timeout_ns() {
             self.timeout_from_ns = now_ns;
         }
-        if was_empty {
+        if begins {
             self.restart(now_ns);
         }
+    }
+
+    /// Whether a timeout has taken all as lost, and nothing has been acknowledged since.
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.timeouts > 0
     }
 
     /// Something was acknowledged.
@@ -99,7 +103,6 @@ impl Recovery {
     }
 
     fn restart(&mut self, now_ns: u64) {
-        self.progress_ns = now_ns;
         self.timeout_from_ns = now_ns;
         self.probe_from_ns = now_ns;
         self.probes = 0;
@@ -130,7 +133,7 @@ impl Recovery {
         if self.mode == Mode::Classic {
             return None;
         }
-        let oldest = flight.oldest()?;
+        let oldest = flight.oldest(self.path)?;
         if oldest.tx_ns >= self.newest_tx_ns {
             return None;
         }
@@ -165,7 +168,7 @@ impl Recovery {
 
     /// The next time at which [`Recovery::expire`] has something to say. Timers run while a frame is on its way.
     pub(crate) fn deadline_ns(&self, flight: &Flight) -> Option<u64> {
-        if flight.is_empty() {
+        if flight.is_empty(self.path) {
             return None;
         }
         let timeout = self.timeout_from_ns + self.timeout_ns();
@@ -175,7 +178,7 @@ impl Recovery {
 
     /// Lets the timers run up to now. Frames lost by reordering are found by [`Recovery::lost`].
     pub(crate) fn expire(&mut self, now_ns: u64, flight: &Flight) -> Expired {
-        if flight.is_empty() {
+        if flight.is_empty(self.path) {
             return Expired::Nothing;
         }
         if now_ns >= self.timeout_from_ns + self.timeout_ns() {
@@ -189,10 +192,5 @@ impl Recovery {
             return Expired::Probe;
         }
         Expired::Nothing
-    }
-
-    /// Whether nothing has been acknowledged for `limit_ns` in spite of several timeouts.
-    pub(crate) fn is_exhausted(&self, now_ns: u64, limit_ns: u64) -> bool {
-        self.timeouts >= 3 && now_ns.saturating_sub(self.progress_ns) >= limit_ns
     }
 }

@@ -1,20 +1,21 @@
 //! The sending half: which frame leaves next, and what acknowledgements mean for those that have left.
 //!
 //! Sequences run `una <= next <= tail`: before `una` all is acknowledged, before `next` all has been transmitted, at
-//! `tail` is the frame under construction. Lost frames go out before new ones; both are bounded by the window (the
-//! controller's, the receiver's cap), new ones by the peer's credit as well.
+//! `tail` is the frame under construction. Lost frames go out before new ones; both are bounded by the window of their
+//! path (its controller's) and by the receiver's cap, new ones by the peer's credit as well.
 
 use etherslot_wire::frame::{self, CHECK_BYTES};
 use etherslot_wire::record::{HEADER_BYTES, Kind};
 
 use crate::before;
 use crate::config::{Config, Detection, Mode};
-use crate::controller::{Acked, Controller, Limits, Lost};
+use crate::controller::{Controller, Limits, Lost};
 use crate::counted::Counted;
 use crate::counters::Counters;
-use crate::flight::{Flight, GivenUp, Place, Transmission};
+use crate::flight::{Flight, GivenUp, Place};
 use crate::pack::{Pack, Pieces};
-use crate::recovery::{Expired, Recovery};
+use crate::path::{Echo, MAX_PATHS, Path};
+use crate::recovery::Expired;
 
 /// The most frames handed to the Port at a time.
 pub(crate) const BURST_FRAMES: usize = 64;
@@ -88,12 +89,11 @@ pub(crate) enum Verdict {
 pub(crate) struct Sender {
     pub(crate) pack: Pack,
     flight: Flight,
-    pub(crate) recovery: Recovery,
-    /// Finds losses in place of `recovery`, if the configuration says so.
+    pub(crate) paths: Box<[Path]>,
+    /// Finds losses in place of the paths' RACK, if the configuration says so.
     counted: Option<Counted>,
     limits: Limits,
     make_controller: fn(&Limits) -> Box<dyn Controller>,
-    controller: Box<dyn Controller>,
     mode: Mode,
     slots: u32,
     window_frames: u32,
@@ -103,13 +103,9 @@ pub(crate) struct Sender {
     credit: u32,
     peer_window_frames: u32,
     receiver_cap_bytes: u64,
-    pace: Pace,
-    pacing_burst_ns: u64,
-    is_probe_due: bool,
-    is_window_limited: bool,
-    is_pace_limited: bool,
-    /// Timestamp of the last echo that was taken for a sample.
-    echoed_ts_ns: Option<u32>,
+    /// When something was acknowledged last, or began to wait for it; and timeouts since, on whatever path.
+    progress_ns: u64,
+    timeouts: u32,
 }
 
 impl Sender {
@@ -127,11 +123,10 @@ impl Sender {
         Self {
             pack: Pack::new(slots, frame_bytes, config.streams, first),
             flight: Flight::new(slots),
-            recovery: Recovery::new(config, now_ns),
+            paths: (0..1).map(|index| Path::new(config, &limits, index, now_ns)).collect(),
             counted: (config.detection != Detection::Rack).then(|| Counted::new(config.detection, first)),
             limits,
             make_controller: config.controller,
-            controller: (config.controller)(&limits),
             mode: config.mode,
             slots,
             window_frames: u32::from(config.window_frames),
@@ -141,24 +136,22 @@ impl Sender {
             credit: first,
             peer_window_frames: 0,
             receiver_cap_bytes: u64::MAX,
-            pace: Pace { at_ns: now_ns, carry: 0 },
-            pacing_burst_ns: config.pacing_burst_ns,
-            is_probe_due: false,
-            is_window_limited: false,
-            is_pace_limited: false,
-            echoed_ts_ns: None,
+            progress_ns: now_ns,
+            timeouts: 0,
         }
     }
 
     /// What was agreed with the peer. Nothing has been sent yet.
     pub(crate) fn agree(&mut self, mode: Mode, frame_bytes: usize, peer_window_frames: u16) {
         self.mode = mode;
-        self.recovery.set_mode(mode);
         self.pack.limit_frame_bytes(frame_bytes);
-        if mode == Mode::Classic {
-            self.controller = (self.make_controller)(&Limits { mode, ..self.limits });
+        for path in &mut self.paths {
+            path.recovery.set_mode(mode);
+            if mode == Mode::Classic {
+                path.controller = (self.make_controller)(&Limits { mode, ..self.limits });
+            }
+            path.controller.set_frame_bytes(frame_bytes as u64);
         }
-        self.controller.set_frame_bytes(frame_bytes as u64);
         self.peer_window_frames = u32::from(peer_window_frames);
         self.credit = self.una.wrapping_add(self.peer_window_frames);
     }
@@ -209,42 +202,35 @@ impl Sender {
 
     /// Whether nothing is on its way whose acknowledgement could bring news.
     pub(crate) fn is_flight_empty(&self) -> bool {
-        self.flight.is_empty() && self.flight.first_lost().is_none()
+        self.flight.total_bytes() == 0 && self.flight.first_lost().is_none()
     }
 
     fn has_new(&self) -> bool {
         self.next != self.pack.tail() || self.pack.is_open()
     }
 
-    /// The window in force, bytes.
+    /// The windows in force, together, bytes.
     pub(crate) fn window_bytes(&self) -> u64 {
-        self.controller.window_bytes().min(self.receiver_cap_bytes)
+        let windows = self.paths.iter().map(|path| path.controller.window_bytes());
+        windows.fold(0, u64::saturating_add).min(self.receiver_cap_bytes)
     }
 
     fn wire_bytes(&self, sequence: u32) -> u32 {
         (frame::HEADER_BYTES + CHECK_BYTES) as u32 + u32::from(self.pack.body_bytes(sequence))
     }
 
-    /// When pacing lets out the frame after one of `bytes` that leaves now.
-    fn paced(&self, pace: Pace, now_ns: u64, bytes: u32) -> Pace {
-        let Some(rate) = self.controller.pacing_rate() else { return Pace { at_ns: now_ns, carry: 0 } };
-        let rate = rate.max(1);
-        let cost = pace.carry + u64::from(bytes) * 1_000_000_000;
-        let from_ns = pace.at_ns.max(now_ns.saturating_sub(self.pacing_burst_ns));
-        Pace { at_ns: from_ns.saturating_add(cost / rate), carry: cost % rate }
-    }
-
-    /// Chooses what may leave now. Nothing changes until [`Sender::commit`].
-    pub(crate) fn plan(&mut self, now_ns: u64, burst: &mut Burst) {
-        let window = self.window_bytes();
+    /// Chooses what may leave now on a path. Nothing changes until [`Sender::commit`].
+    pub(crate) fn plan(&mut self, now_ns: u64, at: usize, burst: &mut Burst) {
+        let path = &self.paths[at];
+        let window = path.controller.window_bytes();
         let tail = self.pack.tail();
         let end = if self.pack.is_open() { tail.wrapping_add(1) } else { tail };
-        let mut in_flight = self.flight.bytes();
-        let mut pace = self.pace;
+        let mut in_flight = self.flight.bytes(at);
+        let mut in_all = self.flight.total_bytes();
+        let mut pace = path.pace;
         let mut lost = self.flight.first_lost();
         let mut next = self.next;
-        self.is_window_limited = false;
-        self.is_pace_limited = false;
+        let (mut is_window_limited, mut is_pace_limited) = (false, false);
         while burst.len < BURST_FRAMES {
             let (sequence, cause) = match lost {
                 Some(transmission) => (transmission.sequence, Cause::Lost),
@@ -252,44 +238,51 @@ impl Sender {
                 None => break,
             };
             let bytes = self.wire_bytes(sequence);
-            // By less than a frame beyond the window: a window of few frames would lose much by rounding down.
-            if in_flight > 0 && in_flight >= window {
-                self.is_window_limited = true;
+            // By less than a frame beyond the window: a window of few frames would lose much by rounding down. What the
+            // receiver asks for is kept to.
+            if in_flight > 0 && in_flight >= window
+                || in_all > 0 && in_all + u64::from(bytes) > self.receiver_cap_bytes
+            {
+                is_window_limited = true;
                 break;
             }
             if pace.at_ns > now_ns {
-                self.is_pace_limited = true;
+                is_pace_limited = true;
                 break;
             }
             burst.push(sequence, cause);
             in_flight += u64::from(bytes);
-            pace = self.paced(pace, now_ns, bytes);
+            in_all += u64::from(bytes);
+            pace = path.paced(pace, now_ns, bytes);
             match lost {
                 Some(transmission) => lost = self.flight.lost_after(transmission),
                 None => next = next.wrapping_add(1),
             }
         }
-        if self.is_probe_due && burst.len == 0 {
-            self.plan_probe(end, burst);
+        if path.is_probe_due && burst.len == 0 {
+            self.plan_probe(at, end, burst);
         }
-        let is_probing = self.controller.is_probing();
+        let path = &mut self.paths[at];
+        path.is_window_limited = is_window_limited;
+        path.is_pace_limited = is_pace_limited;
+        let is_probing = path.controller.is_probing();
         let planned = &mut burst.planned[..burst.len];
         for planned in planned.iter_mut() {
             planned.asks_ack = is_probing;
         }
         if let Some(last) = planned.last_mut() {
             // An acknowledgement is what opens the window, and what a pace of single frames goes by.
-            let is_sparse = self.is_pace_limited && window < 4 * self.limits.frame_bytes;
-            last.asks_ack |= self.is_window_limited || is_sparse || self.is_probe_due;
+            let is_sparse = is_pace_limited && window < 4 * self.limits.frame_bytes;
+            last.asks_ack |= is_window_limited || is_sparse || path.is_probe_due;
         }
     }
 
     /// A probe is new data if there is any, otherwise the newest frame again; in classic mode, whose receiver drops what
     /// is not next, the oldest.
-    fn plan_probe(&self, end: u32, burst: &mut Burst) {
+    fn plan_probe(&self, at: usize, end: u32, burst: &mut Burst) {
         let again = match self.mode {
-            Mode::Selective => self.flight.newest(),
-            Mode::Classic => self.flight.oldest(),
+            Mode::Selective => self.flight.newest(at),
+            Mode::Classic => self.flight.oldest(at),
         };
         if self.flight.first_lost().is_none() && self.next != end && before(self.next, self.credit) {
             burst.push(self.next, Cause::New);
@@ -301,14 +294,24 @@ impl Sender {
     /// When pacing lets out what it holds back, if anything.
     pub(crate) fn pace_deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let waits = self.flight.first_lost().is_some() || (self.has_new() && before(self.next, self.credit));
-        (waits && self.pace.at_ns > now_ns && !self.is_window_limited).then_some(self.pace.at_ns)
+        let paced = self.paths.iter().filter(|path| path.pace.at_ns > now_ns && !path.is_window_limited);
+        if waits { paced.map(|path| path.pace.at_ns).min() } else { None }
     }
 
-    /// A frame of the plan has left, with `tx_ns` in its header: no two frames have the same, so that an echo names one
+    /// A frame of the plan has left on the path, with `tx_ns` in its header: no two frames have the same, so that an echo names one
     /// transmission. Frames leave in the order of the plan.
-    pub(crate) fn commit(&mut self, now_ns: u64, tx_ns: u64, planned: &Planned, counters: &mut Counters) {
-        let was_empty = self.una == self.next;
-        let none_on_way = self.flight.is_empty();
+    pub(crate) fn commit(
+        &mut self,
+        now_ns: u64,
+        tx_ns: u64,
+        at: usize,
+        planned: &Planned,
+        counters: &mut Counters,
+    ) {
+        let is_first = self.una == self.next;
+        // What is lost on one of several paths is waited for on whichever it leaves again.
+        let none_on_way = self.flight.is_empty(at);
+        let is_fresh = self.paths.len() > 1 && none_on_way && !self.paths[at].recovery.has_timed_out();
         let bytes = self.wire_bytes(planned.sequence);
         match planned.cause {
             Cause::New => {
@@ -323,15 +326,33 @@ impl Sender {
                 counters.tail_probes += 1;
             }
         }
-        self.is_probe_due = false;
-        self.flight.sent(planned.sequence, bytes, tx_ns);
-        self.recovery.on_sent(now_ns, was_empty, none_on_way);
-        self.controller.on_sent(now_ns, u64::from(bytes), self.flight.bytes());
-        self.pace = self.paced(self.pace, now_ns, bytes);
+        if is_first {
+            self.on_progress(now_ns);
+        }
+        self.flight.sent(at, planned.sequence, bytes, tx_ns);
+        let path = &mut self.paths[at];
+        path.recovery.on_sent(now_ns, is_first || is_fresh, none_on_way);
+        path.on_sent(now_ns, bytes, self.flight.bytes(at));
     }
 
-    /// Takes the acknowledging part of a frame.
-    pub(crate) fn on_ack(&mut self, now_ns: u64, header: &frame::Header, counters: &mut Counters) -> Verdict {
+    fn on_progress(&mut self, now_ns: u64) {
+        self.progress_ns = now_ns;
+        self.timeouts = 0;
+    }
+
+    /// Whether nothing has been acknowledged for `limit_ns` in spite of several timeouts.
+    pub(crate) fn is_exhausted(&self, now_ns: u64, limit_ns: u64) -> bool {
+        self.timeouts >= 3 && now_ns.saturating_sub(self.progress_ns) >= limit_ns
+    }
+
+    /// Takes the acknowledging part of a frame that came on a path.
+    pub(crate) fn on_ack(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        header: &frame::Header,
+        counters: &mut Counters,
+    ) -> Verdict {
         let Some(ack) = header.ack else { return Verdict::Fine };
         if before(ack.next, self.una) {
             return Verdict::Fine;
@@ -348,79 +369,64 @@ impl Sender {
         };
         if cap_bytes != self.receiver_cap_bytes {
             self.receiver_cap_bytes = cap_bytes;
-            self.controller.set_receiver_cap_bytes(cap_bytes);
+            for path in &mut self.paths {
+                path.controller.set_receiver_cap_bytes(cap_bytes);
+            }
         }
-        let echo = header.echo.and_then(|echo| self.echo(now_ns, echo));
-        let mut news = News::default();
+        let echo = header.echo.and_then(|echo| self.paths[at].on_echo(now_ns, echo));
+        let mut news = News { path: at, echo, ..News::default() };
         let first_unacked = self.una;
         while self.una != ack.next {
-            self.arrive(now_ns, self.una, echo.map(|echo| echo.tx_ns), &mut news, counters);
+            self.arrive(now_ns, self.una, &mut news, counters);
             self.flight.release(self.una);
             self.pack.release(self.una);
             self.una = self.una.wrapping_add(1);
         }
         let mut verdict = Verdict::Fine;
         if let Some(sack) = header.sack.filter(|_| self.mode == Mode::Selective) {
-            verdict = self.on_sack(now_ns, &sack, echo.map(|echo| echo.tx_ns), &mut news, counters);
+            verdict = self.on_sack(now_ns, &sack, &mut news, counters);
         }
         if let Some(echo) = echo {
-            self.recovery.on_arrival(now_ns, echo.tx_ns);
+            self.paths[at].recovery.on_arrival(now_ns, echo.tx_ns);
             if self.mode == Mode::Classic && self.una == first_unacked {
                 self.go_back(now_ns, echo.tx_ns, counters);
             }
         }
-        if news.bytes > 0 {
-            self.recovery.on_progress(now_ns);
-            if news.is_reordered {
-                self.recovery.on_spurious();
-            }
-            if news.is_spurious {
-                self.controller.on_spurious(now_ns);
-            }
-            self.controller.on_ack(&Acked {
-                now_ns,
-                bytes: news.bytes,
-                rtt_ns: echo.and_then(|echo| echo.rtt_ns),
-                tx_ns: echo.map(|echo| echo.tx_ns),
-                srtt_ns: self.recovery.rtt.smoothed_ns(),
-                min_rtt_ns: self.recovery.rtt.min_ns(),
-                in_flight_bytes: self.flight.bytes(),
-                window_limited: self.is_window_limited || self.is_pace_limited,
-                congested: header.flags & frame::flag::CONGESTED != 0,
-            });
+        if news.is_any {
+            self.on_progress(now_ns);
+            self.spread(now_ns, &news);
         }
+        let congested = header.flags & frame::flag::CONGESTED != 0;
+        self.paths[at].tell_controller(now_ns, echo, congested, self.flight.bytes(at));
         self.detect_lost(now_ns, counters);
         verdict
     }
 
-    /// What an echo says: when the transmission left, and the round-trip time if it is not an old one repeated.
-    fn echo(&mut self, now_ns: u64, echo: frame::Echo) -> Option<Echo> {
-        // Times of one burst are a few ns apart and may be ahead of the clock.
-        let ago_ns = (now_ns as u32).wrapping_sub(echo.ts_ns);
-        let ahead_ns = echo.ts_ns.wrapping_sub(now_ns as u32);
-        let (tx_ns, ago_ns) = if ahead_ns < 1 << 16 {
-            (now_ns + u64::from(ahead_ns), 0)
-        } else {
-            (now_ns.checked_sub(u64::from(ago_ns))?, ago_ns)
-        };
-        let rtt_ns = u64::from(ago_ns.checked_sub(echo.hold_ns)?);
-        let is_new = self.echoed_ts_ns.replace(echo.ts_ns) != Some(echo.ts_ns);
-        if is_new {
-            self.recovery.rtt.sample(now_ns, rtt_ns);
+    /// Tells each path what an acknowledgement brought for it.
+    fn spread(&mut self, now_ns: u64, news: &News) {
+        for (at, (path, of)) in self.paths.iter_mut().zip(&news.paths).enumerate() {
+            // What a path had on its way when its timer ran out may have been acknowledged on another.
+            if of.bytes > 0 || self.flight.is_empty(at) {
+                path.on_progress(now_ns, of.bytes);
+            }
+            if of.is_reordered {
+                path.recovery.on_spurious();
+            }
+            if of.is_spurious {
+                path.controller.on_spurious(now_ns);
+            }
         }
-        Some(Echo { tx_ns, rtt_ns: is_new.then_some(rtt_ns) })
     }
 
     /// Takes the round-trip time of the handshake.
     pub(crate) fn hear_echo(&mut self, now_ns: u64, echo: frame::Echo) {
-        self.echo(now_ns, echo);
+        self.paths[0].on_echo(now_ns, echo);
     }
 
     fn on_sack(
         &mut self,
         now_ns: u64,
         sack: &frame::Sack,
-        echo_tx_ns: Option<u64>,
         news: &mut News,
         counters: &mut Counters,
     ) -> Verdict {
@@ -441,7 +447,7 @@ impl Sender {
             let mut fresh = marked & sent & !known & !self.flight.arrived_word(sequence);
             while fresh != 0 {
                 let arrived = sequence.wrapping_add(fresh.trailing_zeros());
-                self.arrive(now_ns, arrived, echo_tx_ns, news, counters);
+                self.arrive(now_ns, arrived, news, counters);
                 fresh &= fresh - 1;
             }
         }
@@ -449,46 +455,44 @@ impl Sender {
     }
 
     /// A frame has arrived at the peer, if that is news.
-    fn arrive(
-        &mut self,
-        now_ns: u64,
-        sequence: u32,
-        echo_tx_ns: Option<u64>,
-        news: &mut News,
-        counters: &mut Counters,
-    ) {
+    fn arrive(&mut self, now_ns: u64, sequence: u32, news: &mut News, counters: &mut Counters) {
         let Some(transmission) = self.flight.arrive(sequence) else { return };
-        news.bytes += u64::from(transmission.bytes);
+        let at = transmission.path as usize;
+        let (path, of) = (&mut self.paths[at], &mut news.paths[at]);
+        news.is_any = true;
+        of.bytes += u64::from(transmission.bytes);
         if let Some(counted) = &mut self.counted {
             counted.on_arrival(sequence);
         }
         // Eifel (RFC 3522): the peer answers something that left before the retransmission, so it was an earlier
-        // transmission of this frame that arrived. Without an echo, an answer that is too quick says the same.
+        // transmission of this frame that arrived. Without an echo, an answer that is too quick says the same. What
+        // comes on another path than the retransmission's says nothing of the kind.
         let is_earlier = transmission.place == Place::Lost
             || transmission.given_up.is_some()
-                && echo_tx_ns.map_or(now_ns < transmission.tx_ns + self.recovery.rtt.min_ns(), |echo| {
-                    echo < transmission.tx_ns
+                && at == news.path
+                && news.echo.map_or(now_ns < transmission.tx_ns + path.recovery.rtt.min_ns(), |echo| {
+                    echo.tx_ns < transmission.tx_ns
                 });
         if !is_earlier {
-            self.recovery.on_arrival(now_ns, transmission.tx_ns);
+            path.recovery.on_arrival(now_ns, transmission.tx_ns);
         } else if transmission.given_up != Some(GivenUp::Probed) {
-            news.is_spurious = true;
-            news.is_reordered |= transmission.given_up == Some(GivenUp::Passed);
+            of.is_spurious = true;
+            of.is_reordered |= transmission.given_up == Some(GivenUp::Passed);
             counters.spurious += 1;
         }
     }
 
     fn detect_lost(&mut self, now_ns: u64, counters: &mut Counters) {
-        let mut newest_tx_ns = 0;
-        let mut bytes = 0;
-        while let Some(sequence) = match &mut self.counted {
-            None => self.recovery.lost(now_ns, &self.flight),
-            Some(counted) => counted.lost(self.una, self.next, &self.flight),
-        } {
-            let transmission = *self.flight.of(sequence);
-            self.lose(&transmission, GivenUp::Passed, &mut newest_tx_ns, &mut bytes, counters);
+        for at in 0..self.paths.len() {
+            let mut losses = Losses::default();
+            while let Some(sequence) = match &mut self.counted {
+                None => self.paths[at].recovery.lost(now_ns, &self.flight),
+                Some(counted) => counted.lost(self.una, self.next, &self.flight),
+            } {
+                self.lose(sequence, GivenUp::Passed, &mut losses, counters);
+            }
+            self.report_lost(now_ns, at, &losses);
         }
-        self.report_lost(now_ns, newest_tx_ns, bytes);
     }
 
     /// Classic mode: the peer has received something that left after the frame it waits for, so that one is lost and
@@ -501,52 +505,43 @@ impl Sender {
         if first.place != Place::Flight || first.tx_ns >= echo_tx_ns {
             return;
         }
-        let (mut newest_tx_ns, mut bytes) = (0, 0);
-        self.lose_all(GivenUp::Passed, &mut newest_tx_ns, &mut bytes, counters);
-        self.report_lost(now_ns, newest_tx_ns, bytes);
+        let losses = self.lose_all(0, GivenUp::Passed, counters);
+        self.report_lost(now_ns, 0, &losses);
     }
 
-    fn lose_all(
-        &mut self,
-        reason: GivenUp,
-        newest_tx_ns: &mut u64,
-        bytes: &mut u64,
-        counters: &mut Counters,
-    ) {
+    /// All that is on its way on a path is lost.
+    fn lose_all(&mut self, at: usize, reason: GivenUp, counters: &mut Counters) -> Losses {
+        let mut losses = Losses::default();
         // In the order of the sequences: an in-order receiver takes them in no other.
         let mut sequence = self.una;
         while sequence != self.next {
-            let transmission = *self.flight.of(sequence);
-            if transmission.place == Place::Flight {
-                self.lose(&transmission, reason, newest_tx_ns, bytes, counters);
+            let transmission = self.flight.of(sequence);
+            if transmission.place == Place::Flight && transmission.path as usize == at {
+                self.lose(sequence, reason, &mut losses, counters);
             }
             sequence = sequence.wrapping_add(1);
         }
+        losses
     }
 
-    fn lose(
-        &mut self,
-        transmission: &Transmission,
-        reason: GivenUp,
-        newest_tx_ns: &mut u64,
-        bytes: &mut u64,
-        counters: &mut Counters,
-    ) {
-        *newest_tx_ns = (*newest_tx_ns).max(transmission.tx_ns);
-        *bytes += u64::from(transmission.bytes);
+    fn lose(&mut self, sequence: u32, reason: GivenUp, losses: &mut Losses, counters: &mut Counters) {
+        let transmission = self.flight.of(sequence);
+        losses.newest_tx_ns = losses.newest_tx_ns.max(transmission.tx_ns);
+        losses.bytes += u64::from(transmission.bytes);
         counters.lost += 1;
-        self.flight.lose(transmission.sequence, reason);
+        self.flight.lose(sequence, reason);
     }
 
-    fn report_lost(&mut self, now_ns: u64, newest_tx_ns: u64, bytes: u64) {
-        if bytes > 0 {
-            self.controller.on_loss(&Lost {
+    fn report_lost(&mut self, now_ns: u64, at: usize, losses: &Losses) {
+        if losses.bytes > 0 {
+            let path = &mut self.paths[at];
+            path.controller.on_loss(&Lost {
                 now_ns,
-                bytes,
-                newest_tx_ns,
-                rtt_ns: self.recovery.rtt.latest_ns(),
-                min_rtt_ns: self.recovery.rtt.min_ns(),
-                in_flight_bytes: self.flight.bytes(),
+                bytes: losses.bytes,
+                newest_tx_ns: losses.newest_tx_ns,
+                rtt_ns: path.recovery.rtt.latest_ns(),
+                min_rtt_ns: path.recovery.rtt.min_ns(),
+                in_flight_bytes: self.flight.bytes(at),
             });
         }
     }
@@ -554,43 +549,49 @@ impl Sender {
     /// Lets the timers run up to now.
     pub(crate) fn handle_timeout(&mut self, now_ns: u64, counters: &mut Counters) {
         self.detect_lost(now_ns, counters);
-        match self.recovery.expire(now_ns, &self.flight) {
-            Expired::Nothing => {}
-            Expired::Probe => self.is_probe_due = true,
-            Expired::Timeout => {
-                counters.rtos += 1;
-                self.lose_all(GivenUp::TimedOut, &mut 0, &mut 0, counters);
-                if let Some(counted) = &mut self.counted {
-                    counted.on_timeout(self.next);
+        for at in 0..self.paths.len() {
+            match self.paths[at].recovery.expire(now_ns, &self.flight) {
+                Expired::Nothing => {}
+                Expired::Probe => self.paths[at].is_probe_due = true,
+                Expired::Timeout => {
+                    counters.rtos += 1;
+                    self.timeouts += 1;
+                    self.lose_all(at, GivenUp::TimedOut, counters);
+                    if let Some(counted) = &mut self.counted {
+                        counted.on_timeout(self.next);
+                    }
+                    self.paths[at].controller.on_rto(now_ns);
                 }
-                self.controller.on_rto(now_ns);
             }
         }
     }
 
     /// When [`Sender::handle_timeout`] is to be called.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        self.recovery.deadline_ns(&self.flight)
+        self.paths.iter().filter_map(|path| path.recovery.deadline_ns(&self.flight)).min()
     }
 }
 
-/// When pacing lets the next frame out: a time, and what was lost of it by rounding down, in bytes times ns per s.
-#[derive(Clone, Copy, Debug)]
-struct Pace {
-    at_ns: u64,
-    carry: u64,
-}
-
-/// What an echo says.
-#[derive(Clone, Copy)]
-struct Echo {
-    tx_ns: u64,
-    rtt_ns: Option<u64>,
+/// Frames that are lost, found at one time.
+#[derive(Debug, Default)]
+struct Losses {
+    bytes: u64,
+    newest_tx_ns: u64,
 }
 
 /// What one acknowledgement brought.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct News {
+    /// The path it came on, and what it echoes of that.
+    path: usize,
+    echo: Option<Echo>,
+    is_any: bool,
+    paths: [PathNews; MAX_PATHS],
+}
+
+/// What it brought for a path.
+#[derive(Debug, Default)]
+struct PathNews {
     bytes: u64,
     is_spurious: bool,
     is_reordered: bool,

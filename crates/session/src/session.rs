@@ -3,7 +3,7 @@
 use core::fmt;
 
 use etherslot_wire::control::{CloseReason, Hello};
-use etherslot_wire::frame::{self, Ack, CHECK_BYTES, Header, SACK_BYTES, flag};
+use etherslot_wire::frame::{self, CHECK_BYTES, Header, SACK_BYTES, flag};
 use etherslot_wire::record::Kind;
 
 use crate::ack::Acknowledger;
@@ -12,9 +12,10 @@ use crate::counters::Counters;
 use crate::handshake::Handshake;
 use crate::liveness::Liveness;
 use crate::pack::Pieces;
+use crate::path::PathId;
 use crate::receive::{Arrival, Receiver};
 use crate::replay::Replay;
-use crate::send::{BURST_FRAMES, Burst, Cause, Sender, Verdict};
+use crate::send::{Burst, Sender, Verdict};
 
 /// Close frames sent, since none is acknowledged.
 const CLOSE_FRAMES: u32 = 3;
@@ -77,39 +78,42 @@ pub(crate) struct Accepted {
 
 /// A close under way.
 #[derive(Debug)]
-struct Closing {
-    reason: CloseReason,
-    frames_left: u32,
-    interval_ns: u64,
-    next_ns: u64,
+pub(crate) struct Closing {
+    pub(crate) reason: CloseReason,
+    pub(crate) frames_left: u32,
+    pub(crate) interval_ns: u64,
+    pub(crate) next_ns: u64,
     until_ns: u64,
 }
 
 /// A reliable ordered session with one peer.
 pub struct Session {
-    config: Config,
-    state: State,
-    epoch: u32,
-    peer_epoch: u32,
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    pub(crate) epoch: u32,
+    pub(crate) peer_epoch: u32,
     peer: Option<Hello>,
     mode: Mode,
     frame_bytes: u16,
-    handshake: Handshake,
-    closing: Option<Closing>,
-    sender: Sender,
-    receiver: Receiver,
-    acknowledger: Acknowledger,
+    pub(crate) handshake: Handshake,
+    pub(crate) closing: Option<Closing>,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    /// What is owed on each path.
+    pub(crate) acknowledgers: Box<[Acknowledger]>,
     replay: Replay,
-    next_packet_number: u64,
+    pub(crate) next_packet_number: u64,
     /// Timestamps of transmissions are unique: the next is later than this.
-    last_tx_ns: u64,
+    pub(crate) last_tx_ns: u64,
     /// The latest time we were told.
-    now_ns: u64,
-    liveness: Liveness,
+    pub(crate) now_ns: u64,
+    pub(crate) liveness: Liveness,
+    /// The next frame carries a mark of a switch.
+    is_marked: bool,
     violations: u32,
-    burst: Burst,
-    control: [u8; CONTROL_FRAME_BYTES],
-    counters: Counters,
+    pub(crate) burst: Burst,
+    pub(crate) control: [u8; CONTROL_FRAME_BYTES],
+    pub(crate) counters: Counters,
 }
 
 impl fmt::Debug for Session {
@@ -140,12 +144,13 @@ impl Session {
             closing: None,
             sender: Sender::new(&config, now_ns),
             receiver: Receiver::new(&config),
-            acknowledger: Acknowledger::new(&config),
+            acknowledgers: (0..1).map(|_| Acknowledger::new(&config)).collect(),
             replay: Replay::new(),
             next_packet_number: 0,
             last_tx_ns: 0,
             now_ns,
             liveness: Liveness::new(&config, now_ns),
+            is_marked: false,
             violations: 0,
             burst: Burst::new(),
             control: [0; CONTROL_FRAME_BYTES],
@@ -164,7 +169,7 @@ impl Session {
         session.replay.is_new(confirm.packet_number);
         session.hear_handshake(now_ns, confirm);
         // The peer repeats its confirmation until it hears from this session.
-        session.acknowledger.at_once();
+        session.acknowledgers[0].at_once();
         session
     }
 
@@ -178,7 +183,7 @@ impl Session {
     }
 
     fn hear_handshake(&mut self, now_ns: u64, header: &Header) {
-        self.acknowledger.note_echo(now_ns, header.tx_ts_ns);
+        self.acknowledgers[0].note_echo(now_ns, header.tx_ts_ns);
         if let Some(echo) = header.echo {
             self.sender.hear_echo(now_ns, echo);
         }
@@ -221,7 +226,7 @@ impl Session {
 
     /// Whether all that was sent has been acknowledged, and all that was received too.
     pub fn is_idle(&self) -> bool {
-        self.sender.unacked_frames() == 0 && !self.acknowledger.is_owed()
+        self.sender.unacked_frames() == 0 && !self.acknowledgers.iter().any(Acknowledger::is_owed)
     }
 
     /// Asks the peer to have no more than this on its way to us, or less than a frame more; `u32::MAX` is no bound.
@@ -269,11 +274,27 @@ impl Session {
     /// The frame that is handed over next carries a mark of a switch (ECN's Congestion Experienced); the peer's
     /// controller will be told.
     pub fn note_congestion(&mut self) {
-        self.acknowledger.on_marked();
+        self.is_marked = true;
     }
 
-    /// Takes a frame. [`Session::transmit`] is to be called after a burst of them.
+    /// Takes a frame that came on the first path. [`Session::transmit`] is to be called after a burst of them.
     pub fn handle_frame(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
+        self.handle_frame_on(now_ns, PathId::FIRST, header, body, deliver);
+    }
+
+    /// Takes a frame that came on one of the session's paths.
+    pub fn handle_frame_on(
+        &mut self,
+        now_ns: u64,
+        path: PathId,
+        header: &Header,
+        body: &[u8],
+        deliver: &mut dyn Deliver,
+    ) {
+        let at = path.index();
+        if std::mem::take(&mut self.is_marked) {
+            self.acknowledgers[at].on_marked();
+        }
         self.now_ns = self.now_ns.max(now_ns);
         self.counters.frames_received += 1;
         self.counters.bytes_received += (header.len() + body.len() + CHECK_BYTES) as u64;
@@ -287,7 +308,7 @@ impl Session {
         } else if !self.replay.is_new(header.packet_number) {
             self.counters.dropped_replay += 1;
         } else {
-            self.handle_peer(now_ns, header, body, deliver);
+            self.handle_peer(now_ns, at, header, body, deliver);
         }
     }
 
@@ -308,7 +329,14 @@ impl Session {
     }
 
     /// A new frame of the peer's session.
-    fn handle_peer(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
+    fn handle_peer(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        header: &Header,
+        body: &[u8],
+        deliver: &mut dyn Deliver,
+    ) {
         self.liveness.on_heard(now_ns);
         if self.state == State::Connecting {
             if header.kind != frame::Kind::Close && header.ack.is_none() {
@@ -317,21 +345,21 @@ impl Session {
             }
             self.state = State::Up;
         }
-        if self.sender.on_ack(now_ns, header, &mut self.counters) == Verdict::Invalid {
+        if self.sender.on_ack(now_ns, at, header, &mut self.counters) == Verdict::Invalid {
             self.counters.dropped_ack += 1;
             self.note_violation();
         }
         match header.kind {
-            frame::Kind::Data => self.handle_data(now_ns, header, body, deliver),
+            frame::Kind::Data => self.handle_data(now_ns, at, header, body, deliver),
             frame::Kind::Ack => {
                 self.counters.acks_received += 1;
                 if header.flags & flag::ACK_NOW != 0 {
-                    self.acknowledger.note_echo(now_ns, header.tx_ts_ns);
-                    self.acknowledger.at_once();
+                    self.acknowledgers[at].note_echo(now_ns, header.tx_ts_ns);
+                    self.acknowledgers[at].at_once();
                 }
             }
             // The peer has not heard from us yet.
-            frame::Kind::Hello => self.acknowledger.at_once(),
+            frame::Kind::Hello => self.acknowledgers[at].at_once(),
             frame::Kind::HelloAck => self.counters.dropped_state += 1,
             frame::Kind::Close => {
                 let reason = CloseReason::parse(body).unwrap_or(CloseReason::Protocol);
@@ -341,13 +369,21 @@ impl Session {
         self.update_gauges();
     }
 
-    fn handle_data(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
+    fn handle_data(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        header: &Header,
+        body: &[u8],
+        deliver: &mut dyn Deliver,
+    ) {
+        let acknowledger = &mut self.acknowledgers[at];
         match self.receiver.take(header.sequence, body, deliver, &mut self.counters) {
-            Arrival::InOrder if header.flags & flag::ACK_NOW == 0 => self.acknowledger.on_data(now_ns),
-            Arrival::InOrder | Arrival::Disordered => self.acknowledger.at_once(),
+            Arrival::InOrder if header.flags & flag::ACK_NOW == 0 => acknowledger.on_data(now_ns),
+            Arrival::InOrder | Arrival::Disordered => acknowledger.at_once(),
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
-                self.acknowledger.at_once();
+                acknowledger.at_once();
             }
             Arrival::BeyondCredit => {
                 self.counters.dropped_sequence += 1;
@@ -365,7 +401,7 @@ impl Session {
                 return;
             }
         }
-        self.acknowledger.note_echo(now_ns, header.tx_ts_ns);
+        acknowledger.note_echo(now_ns, header.tx_ts_ns);
     }
 
     fn note_violation(&mut self) {
@@ -376,8 +412,8 @@ impl Session {
     }
 
     fn update_gauges(&mut self) {
-        self.counters.srtt_ns = self.sender.recovery.rtt.smoothed_ns();
-        self.counters.rtt_min_ns = self.sender.recovery.rtt.min_ns();
+        self.counters.srtt_ns = self.sender.paths[0].recovery.rtt.smoothed_ns();
+        self.counters.rtt_min_ns = self.sender.paths[0].recovery.rtt.min_ns();
         self.counters.window_bytes = self.sender.window_bytes();
     }
 
@@ -387,7 +423,8 @@ impl Session {
             State::Connecting if self.peer_epoch == 0 => self.state = State::Dead(DeadReason::Closed(reason)),
             State::Connecting | State::Up => {
                 self.state = State::Closing;
-                let interval_ns = (2 * self.sender.recovery.rtt.smoothed_ns()).clamp(1_000_000, 20_000_000);
+                let interval_ns =
+                    (2 * self.sender.paths[0].recovery.rtt.smoothed_ns()).clamp(1_000_000, 20_000_000);
                 self.closing = Some(Closing {
                     reason,
                     frames_left: CLOSE_FRAMES,
@@ -400,163 +437,6 @@ impl Session {
         }
     }
 
-    /// Hands the frames that may leave now to `send`, in bursts of at most 64; `send` says how many, from the front, it
-    /// has taken. The rest stays first in line. Whether any was taken.
-    pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
-        self.now_ns = self.now_ns.max(now_ns);
-        match self.state {
-            State::Connecting => self.transmit_hello(now_ns, send),
-            State::Up => self.transmit_data(now_ns, send) | self.transmit_ack(now_ns, send),
-            State::Closing => self.transmit_close(now_ns, send),
-            State::Dead(_) => false,
-        }
-    }
-
-    fn header(&mut self, now_ns: u64, kind: frame::Kind) -> Header {
-        let ack = Ack {
-            next: self.receiver.next(),
-            credit: self.receiver.credit(),
-            receiver_cap_bytes: self.receiver.cap_bytes(),
-        };
-        Header {
-            kind,
-            flags: if self.acknowledger.is_congested() { flag::CONGESTED } else { 0 },
-            body_len: 0,
-            dst_epoch: self.peer_epoch,
-            src_epoch: self.epoch,
-            sequence: self.sender.next(),
-            packet_number: self.next_packet_number,
-            tx_ts_ns: now_ns.max(self.last_tx_ns + 1) as u32,
-            ack: (self.peer_epoch != 0).then_some(ack),
-            echo: self.acknowledger.echo(now_ns).filter(|_| self.peer_epoch != 0),
-            sack: if self.state == State::Up { self.receiver.sack() } else { None },
-        }
-    }
-
-    fn transmit_data(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
-        let mut any = false;
-        loop {
-            self.burst.clear();
-            self.sender.plan(now_ns, &mut self.burst);
-            if self.burst.frames().is_empty() {
-                return any;
-            }
-            let mut header = self.header(now_ns, frame::Kind::Data);
-            let first_tx_ns = now_ns.max(self.last_tx_ns + 1);
-            for (index, planned) in self.burst.frames_mut().iter_mut().enumerate() {
-                header.flags = header.flags & flag::CONGESTED
-                    | if planned.asks_ack { flag::ACK_NOW } else { 0 }
-                    | if planned.cause == Cause::New { 0 } else { flag::RETRANSMISSION };
-                header.sequence = planned.sequence;
-                header.packet_number = self.next_packet_number + index as u64;
-                header.tx_ts_ns = (first_tx_ns + index as u64) as u32;
-                header.body_len = self.sender.pack.body_bytes(planned.sequence);
-                planned.header_bytes = header.len();
-                self.sender.pack.emit(planned.sequence, &header);
-                // One SACK block a burst is enough.
-                header.sack = None;
-            }
-            let mut frames: [&[u8]; BURST_FRAMES] = [&[]; BURST_FRAMES];
-            let planned = self.burst.frames();
-            for (frame, planned) in frames.iter_mut().zip(planned) {
-                *frame = self.sender.pack.frame(planned.sequence, planned.header_bytes);
-            }
-            let taken = send(&frames[..planned.len()]).min(planned.len());
-            self.counters.frames_sent += taken as u64;
-            self.counters.bytes_sent += frames[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
-            for (index, planned) in planned[..taken].iter().enumerate() {
-                let tx_ns = first_tx_ns + index as u64;
-                self.sender.commit(now_ns, tx_ns, planned, &mut self.counters);
-            }
-            if taken > 0 {
-                self.next_packet_number += taken as u64;
-                self.last_tx_ns = first_tx_ns + taken as u64 - 1;
-                self.acknowledger.on_sent();
-                any = true;
-            }
-            if taken < planned.len() {
-                return any;
-            }
-        }
-    }
-
-    fn transmit_ack(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
-        let asks = self.liveness.is_due();
-        if !asks && !self.acknowledger.is_due(now_ns) {
-            return false;
-        }
-        let mut header = self.header(now_ns, frame::Kind::Ack);
-        if asks {
-            header.flags |= flag::ACK_NOW;
-        }
-        if !self.transmit_control(now_ns, &mut header, |_| Some(0), send) {
-            return false;
-        }
-        self.counters.acks_sent += 1;
-        self.counters.heartbeats_sent += u64::from(asks);
-        self.liveness.on_asked();
-        self.acknowledger.on_sent();
-        true
-    }
-
-    fn transmit_hello(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
-        if !self.handshake.is_due(now_ns) {
-            return false;
-        }
-        let hello = self.config.hello();
-        self.peer_epoch = self.handshake.confirms(now_ns);
-        let mut header = self.header(now_ns, frame::Kind::Hello);
-        let taken = self.transmit_control(now_ns, &mut header, |body| hello.emit(body), send);
-        if taken {
-            self.handshake.on_sent(now_ns);
-        }
-        taken
-    }
-
-    fn transmit_close(&mut self, now_ns: u64, send: &mut dyn FnMut(&[&[u8]]) -> usize) -> bool {
-        let Some(closing) = self.closing.as_ref().filter(|closing| now_ns >= closing.next_ns) else {
-            return false;
-        };
-        let reason = closing.reason;
-        let mut header = self.header(now_ns, frame::Kind::Close);
-        let emit = |body: &mut [u8]| {
-            *body.first_mut()? = reason as u8;
-            Some(1)
-        };
-        let taken = self.transmit_control(now_ns, &mut header, emit, send);
-        if let Some(closing) = self.closing.as_mut().filter(|_| taken) {
-            closing.frames_left -= 1;
-            closing.next_ns = now_ns + closing.interval_ns;
-            if closing.frames_left == 0 {
-                self.state = State::Dead(DeadReason::Closed(reason));
-            }
-        }
-        taken
-    }
-
-    /// Hands over a frame that takes no sequence.
-    fn transmit_control(
-        &mut self,
-        now_ns: u64,
-        header: &mut Header,
-        body: impl FnOnce(&mut [u8]) -> Option<usize>,
-        send: &mut dyn FnMut(&[&[u8]]) -> usize,
-    ) -> bool {
-        let at = header.len();
-        let Some(bytes) = self.control.get_mut(at..).and_then(body) else { return false };
-        header.body_len = bytes as u16;
-        let Some(frame) = self.control.get_mut(..at + bytes + CHECK_BYTES) else { return false };
-        let written = header.emit(frame).and_then(|_| frame::put_check(frame, crc32c::crc32c));
-        if written.is_none() || send(&[frame]) == 0 {
-            return false;
-        }
-        self.counters.frames_sent += 1;
-        self.counters.bytes_sent += (at + bytes + CHECK_BYTES) as u64;
-        self.next_packet_number += 1;
-        self.last_tx_ns = now_ns.max(self.last_tx_ns + 1);
-        true
-    }
-
     /// When [`Session::handle_timeout`] is to be called; it may have passed. Anything the session is asked to do can
     /// change it. A dead session has none.
     pub fn deadline_ns(&self) -> Option<u64> {
@@ -567,7 +447,7 @@ impl Session {
             State::Up => {
                 let sender = self.sender.deadline_ns();
                 let pace = self.sender.pace_deadline_ns(self.now_ns);
-                let ack = self.acknowledger.deadline_ns();
+                let ack = self.acknowledgers.iter().filter_map(Acknowledger::deadline_ns).min();
                 let liveness = self.liveness.deadline_ns(self.sooner_ns());
                 Some([sender, pace, ack].into_iter().flatten().fold(liveness, u64::min))
             }
@@ -577,7 +457,7 @@ impl Session {
     /// The peer is asked sooner if we wait for credit: the acknowledgement that gave it may have been lost.
     fn sooner_ns(&self) -> Option<u64> {
         let waits = self.sender.is_credit_blocked() && self.sender.is_flight_empty();
-        waits.then(|| self.sender.recovery.timeout_ns())
+        waits.then(|| self.sender.paths[0].recovery.timeout_ns())
     }
 
     /// Lets the timers run up to now. [`Session::transmit`] is to be called after it.
@@ -599,7 +479,7 @@ impl Session {
                 self.sender.handle_timeout(now_ns, &mut self.counters);
                 if self.liveness.expire(now_ns, self.sooner_ns()) {
                     self.state = State::Dead(DeadReason::Silent);
-                } else if self.sender.recovery.is_exhausted(now_ns, self.config.dead_after_ns) {
+                } else if self.sender.is_exhausted(now_ns, self.config.dead_after_ns) {
                     self.state = State::Dead(DeadReason::Stalled);
                 }
                 self.update_gauges();
