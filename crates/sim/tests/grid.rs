@@ -2,8 +2,9 @@
 
 use etherslot_sim::grid::{CONTENDERS, Cell, Contender, Faults, Load, Loss, contender, run};
 
-fn window() -> Contender {
-    contender("window").expect("a contender")
+/// One that takes all it can get.
+fn greedy() -> Contender {
+    contender("reno-rack").expect("a contender")
 }
 
 #[test]
@@ -11,7 +12,7 @@ fn an_ideal_sender_gets_all_that_the_link_carries() {
     for record_bytes in [64, 272, 1024, 4112] {
         for frame_bytes in [1500, 9000] {
             let cell = Cell { fan_in: 1, record_bytes, frame_bytes, ..Cell::default() };
-            let outcome = run(&cell, &window(), 1, None);
+            let outcome = run(&cell, &greedy(), 1, None);
             let goodput = outcome.mean_goodput();
             assert!(goodput > 0.995, "{record_bytes} bytes in frames of {frame_bytes}: {goodput}");
             assert_eq!((outcome.dropped, outcome.violations.total(), outcome.dead), (0, 0, 0));
@@ -22,7 +23,7 @@ fn an_ideal_sender_gets_all_that_the_link_carries() {
 #[test]
 fn half_a_load_has_the_latency_of_an_idle_link() {
     let cell = Cell { load: Load::Open { percent: 30 }, fan_in: 1, ..Cell::default() };
-    let outcome = run(&cell, &window(), 1, None);
+    let outcome = run(&cell, &greedy(), 1, None);
     let one_way_ns = cell.base_rtt_ns() / 2;
     let median_ns = outcome.latency_ns(0.5);
     assert!((one_way_ns - 250..one_way_ns + 250).contains(&median_ns), "{median_ns} of {one_way_ns}");
@@ -53,7 +54,7 @@ fn the_same_seed_gives_the_same_run_and_another_one_another() {
 #[test]
 fn a_new_life_of_a_sender_begins_anew_and_in_order() {
     let cell = Cell { restarts: true, ..Cell::default() };
-    let outcome = run(&cell, &window(), 3, None);
+    let outcome = run(&cell, &greedy(), 3, None);
     assert_eq!((outcome.violations.total(), outcome.dead), (0, 0));
     assert!(outcome.mean_goodput() > 0.9, "{}", outcome.mean_goodput());
 }
@@ -61,7 +62,7 @@ fn a_new_life_of_a_sender_begins_anew_and_in_order() {
 #[test]
 fn an_incast_that_fits_the_buffer_takes_little_more_than_its_bytes() {
     let cell = Cell { fan_in: 16, load: Load::Incast { bytes: 16 << 10 }, ..Cell::default() };
-    let outcome = run(&cell, &window(), 1, None);
+    let outcome = run(&cell, &greedy(), 1, None);
     let permille = outcome.completion_permille(0.5);
     assert!((990..1300).contains(&permille), "{permille}");
 }
@@ -69,6 +70,6 @@ fn an_incast_that_fits_the_buffer_takes_little_more_than_its_bytes() {
 #[test]
 fn requests_beside_no_bulk_take_a_round_trip() {
     let cell = Cell { fan_in: 1, load: Load::Mixed { is_loaded: false }, ..Cell::default() };
-    let outcome = run(&cell, &window(), 1, None);
+    let outcome = run(&cell, &greedy(), 1, None);
     assert!(outcome.round_trip_ns(0.99) <= cell.base_rtt_ns() + 100, "{}", outcome.round_trip_ns(0.99));
 }

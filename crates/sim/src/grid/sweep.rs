@@ -91,7 +91,7 @@ mod tests {
     fn the_number_of_threads_changes_nothing() {
         let faults = Faults { loss: Loss::Ppm(10_000), ..Faults::default() };
         let cells = [1, 3].map(|fan_in| Cell { fan_in, faults, rate: 10_000_000_000, ..Cell::default() });
-        let contenders: Vec<Contender> = ["window", "efe"].into_iter().filter_map(contender).collect();
+        let contenders: Vec<Contender> = ["efe", "swift-rack"].into_iter().filter_map(contender).collect();
         let hashes = |jobs| {
             let sweep = Sweep::run(cells.to_vec(), contenders.clone(), 2, jobs, |_, _, _| {});
             sweep.rows().flat_map(|(_, outcomes)| outcomes.iter().map(|one| one.hash)).collect::<Vec<_>>()
