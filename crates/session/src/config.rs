@@ -4,7 +4,7 @@ use etherslot_wire::NodeId;
 use etherslot_wire::control::{Hello, feature};
 use etherslot_wire::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
 
-use crate::controller::{Classic, Controller, Limits, Window};
+use crate::controller::{Classic, Controller, Efe, Limits};
 
 /// How lost frames are made good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub struct Config {
     pub half_open: u16,
     /// The first sequence of the Data frames we send. Any value does.
     pub first_sequence: u32,
-    /// Makes the congestion controller of a session: by default [`Classic`] in classic mode, otherwise [`Window`].
+    /// Makes the congestion controller of a session: by default [`Classic`] in classic mode, otherwise [`Efe`].
     pub controller: fn(&Limits) -> Box<dyn Controller>,
 }
 
@@ -103,7 +103,7 @@ impl Default for Config {
             first_sequence: 0,
             controller: |limits| match limits.mode {
                 Mode::Classic => Box::new(Classic::new(limits)),
-                Mode::Selective => Box::new(Window::new(limits)),
+                Mode::Selective => Box::new(Efe::new(limits)),
             },
         }
     }

@@ -37,7 +37,7 @@ mod session;
 mod transmit;
 
 pub use config::{Config, Detection, Mode};
-pub use controller::{Acked, Classic, Controller, Efe, Limits, Lost, Window, receiver_cap_bytes};
+pub use controller::{Acked, Classic, Controller, Efe, Limits, Lost, receiver_cap_bytes};
 pub use counters::{Counters, Named};
 pub use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{Error, Header};

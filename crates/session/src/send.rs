@@ -238,11 +238,8 @@ impl Sender {
                 None => break,
             };
             let bytes = self.wire_bytes(sequence);
-            // By less than a frame beyond the window: a window of few frames would lose much by rounding down. What the
-            // receiver asks for is kept to.
-            if in_flight > 0 && in_flight >= window
-                || in_all > 0 && in_all + u64::from(bytes) > self.receiver_cap_bytes
-            {
+            // By less than a frame beyond the window: a window of few frames would lose much by rounding down.
+            if in_flight > 0 && in_flight >= window || in_all > 0 && in_all >= self.receiver_cap_bytes {
                 is_window_limited = true;
                 break;
             }

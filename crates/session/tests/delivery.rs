@@ -97,7 +97,7 @@ fn a_filled_gap_sets_streams_free_beyond_the_next_gap() {
 
 #[test]
 fn the_parts_of_a_long_record_come_together_in_any_order_of_their_frames() {
-    let config = Config { max_frame_bytes: 576, ..Config::default() };
+    let config = Config { max_frame_bytes: 576, ..pair::unpaced() };
     let mut pair = Pair::connected(1, &config, Link::default());
     for stream in [1, 2, 1, 2] {
         assert!(pair.nodes[0].put(stream, 4112));
@@ -165,7 +165,7 @@ fn windows_and_frames_of_all_sizes_work_with_each_other() {
 
 #[test]
 fn a_wide_window_tells_of_all_that_came_in_several_sack_blocks() {
-    let config = Config { window_frames: 2048, backlog_frames: 2048, ..Config::default() };
+    let config = Config { window_frames: 2048, backlog_frames: 2048, ..pair::unpaced() };
     let mut pair = Pair::connected(1, &config, Link::default());
     let end_ns = pair.now_ns + MS / 2;
     while pair.now_ns < end_ns {

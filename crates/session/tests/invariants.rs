@@ -5,8 +5,7 @@ mod pair;
 use std::collections::HashSet;
 
 use etherslot_session::{
-    Config, Controller, DeadReason, Deliver, Heard, Limits, Listener, Mode, Session, State, Window,
-    parse_frame,
+    Config, Controller, DeadReason, Deliver, Heard, Limits, Listener, Mode, Session, State, parse_frame,
 };
 use etherslot_wire::frame::{Kind, MIN_FRAME_BYTES};
 use etherslot_wire::record;
@@ -225,7 +224,7 @@ fn config(is_classic: bool, is_impatient: bool, is_paced: bool) -> Config {
         dead_after_ns: if is_impatient { 8 * MS } else { 1_000 * MS },
         ..Config::default()
     };
-    let unpaced = |limits: &Limits| Box::new(Window::new(limits)) as Box<dyn Controller>;
+    let unpaced = |limits: &Limits| Box::new(pair::Window::new(limits)) as Box<dyn Controller>;
     if is_paced { config } else { Config { controller: unpaced, ..config } }
 }
 

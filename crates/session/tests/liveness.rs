@@ -131,7 +131,7 @@ fn a_close_ends_although_the_port_takes_nothing() {
 #[test]
 fn a_lost_acknowledgement_that_gave_credit_is_asked_for() {
     // The peer has room for four frames and gives more only when it is asked.
-    let mut hand = Hand::new(&Config::default(), 4);
+    let mut hand = Hand::new(&pair::unpaced(), 4);
     while hand.session.send(etherslot_wire::record::Kind::Tlp, 1, &[], 0, &[], 1300).is_ok() {}
     let sent = hand.transmit();
     assert_eq!(sent.len(), 4);
@@ -152,7 +152,7 @@ fn a_lost_acknowledgement_that_gave_credit_is_asked_for() {
 
 #[test]
 fn a_peer_that_keeps_its_credit_shut_is_not_dead_while_it_answers() {
-    let mut hand = Hand::new(&Config::default(), 4);
+    let mut hand = Hand::new(&pair::unpaced(), 4);
     while hand.session.send(etherslot_wire::record::Kind::Tlp, 1, &[], 0, &[], 1300).is_ok() {}
     hand.transmit();
     hand.ack(4, 4, false);

@@ -175,7 +175,7 @@ fn the_reordering_window_shrinks_again_after_losses_that_were_real() {
 
 #[test]
 fn the_tail_is_probed_twice_and_then_times_out_with_backoff() {
-    let config = Config::default();
+    let config = pair::unpaced();
     let mut hand = measured(&config, 0);
     send(&mut hand, 3);
     let start_ns = hand.now_ns;
@@ -216,7 +216,7 @@ fn a_lost_tail_costs_a_probe_and_no_timeout() {
 
 #[test]
 fn a_timeout_that_was_none_repeats_no_more_than_the_least_window() {
-    let mut hand = measured(&Config::default(), 0);
+    let mut hand = measured(&pair::unpaced(), 0);
     let sent = send(&mut hand, 30);
     while hand.session.counters().rtos == 0 {
         hand.tick();

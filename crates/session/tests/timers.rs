@@ -6,7 +6,7 @@ mod pair;
 
 use etherslot_session::{
     Acked, CloseReason, Config, Controller, DeadReason, Heard, Hello, Limits, Listener, Lost, Session, State,
-    Window, parse_frame,
+    parse_frame,
 };
 use etherslot_wire::NodeId;
 use etherslot_wire::frame::{Ack, CHECK_BYTES, HEADER_BYTES, Header, Kind, MIN_FRAME_BYTES, flag};
@@ -156,7 +156,7 @@ fn whatever_is_heard_puts_off_the_next_heartbeat() {
 
 #[test]
 fn an_acknowledgement_starts_the_timeout_anew_without_its_backoff() {
-    let config = Config { controller: |limits| Box::new(Window::new(limits)), ..Config::default() };
+    let config = pair::unpaced();
     let mut hand = Hand::new(&config, 64);
     hand.transmit();
     let put =
@@ -185,7 +185,7 @@ fn an_acknowledgement_starts_the_timeout_anew_without_its_backoff() {
 /// window halved once more.
 #[test]
 fn the_timeout_of_a_retransmission_that_had_to_wait_for_the_port_runs_from_when_it_left() {
-    let config = Config { controller: |limits| Box::new(Window::new(limits)), ..Config::default() };
+    let config = pair::unpaced();
     let mut hand = Hand::new(&config, 64);
     hand.transmit();
     hand.session.send(record::Kind::Tlp, 1, &[], 0, &[1; 100], 100).expect("room");

@@ -5,11 +5,9 @@
 
 mod classic;
 mod efe;
-mod window;
 
 pub use classic::Classic;
 pub use efe::{Efe, receiver_cap_bytes};
-pub use window::Window;
 
 use crate::config::Mode;
 

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod hand;
+mod window;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,8 +16,15 @@ use etherslot_wire::record::{Kind, MAX_PAYLOAD_BYTES};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
+pub(crate) use window::Window;
+
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
+
+/// The default set-up, with a window that is open and does not pace.
+pub(crate) fn unpaced() -> Config {
+    Config { controller: |limits| Box::new(Window::new(limits)), ..Config::default() }
+}
 
 /// What the link does to a frame. Probabilities are per million.
 #[derive(Clone, Copy, Debug)]

@@ -122,6 +122,12 @@ impl Cell {
         rate as f64 / 8.0 * payload as f64 / (bytes + OVERHEAD_BYTES) as f64
     }
 
+    /// Bytes of full frames, without those of Ethernet, per second that the receiver's Port carries.
+    pub(crate) fn frame_rate(&self) -> u64 {
+        let bytes = self.full_frame().1;
+        self.rate / 8 * bytes / (bytes + OVERHEAD_BYTES)
+    }
+
     /// Time that a full frame takes at the bottleneck.
     pub fn frame_ns(&self) -> u64 {
         ((self.full_frame().1 + OVERHEAD_BYTES) * ps_per_byte(self.rate)).div_ceil(1000)
@@ -142,6 +148,11 @@ impl Cell {
     /// more.
     pub fn base_rtt_ns(&self) -> u64 {
         self.serialisation_ns() + 4 * self.link_delay_ns()
+    }
+
+    /// What the round-trip time varies by without a queue: the operator of a link knows, and tells the controllers.
+    pub fn noise_ns(&self) -> u64 {
+        2 * self.faults.jitter_ns
     }
 
     /// Bytes of frames that are on their way when the path is full and no queue is.

@@ -1,6 +1,6 @@
 //! The contenders: congestion controllers, each with the recovery it is judged with.
 
-use etherslot_session::{Classic, Config, Controller, Detection, Efe, Limits, Mode, Window};
+use etherslot_session::{Classic, Config, Controller, Detection, Efe, Limits, Mode};
 
 use super::cell::Cell;
 use crate::rivals::{Cubic, Dctcp, Reno, Swift};
@@ -57,13 +57,9 @@ pub const CONTENDERS: &[Contender] = &[
     Contender { name: "swift-rack", controller: SWIFT, ..SHARED },
 ];
 
-/// The controller of links that are not shared by many; not part of the comparison.
-const WINDOW: Contender =
-    Contender { name: "window", controller: |limits| Box::new(Window::new(limits)), ..SHARED };
-
 /// The contender of this name.
 pub fn contender(name: &str) -> Option<Contender> {
-    CONTENDERS.iter().chain([&WINDOW]).find(|contender| contender.name == name).copied()
+    CONTENDERS.iter().find(|contender| contender.name == name).copied()
 }
 
 impl Contender {
@@ -83,7 +79,8 @@ impl Contender {
             probe_min_ns: 10_000,
             rto_min_ns: if self.detection == Detection::Rack { 200_000 } else { 1_000_000 },
             pacing_burst_ns: (2 * cell.frame_ns()).max(500),
-            port_rate: Some(cell.rate / 8),
+            port_rate: Some(cell.frame_rate()),
+            noise_ns: cell.noise_ns(),
             controller: self.controller,
             ..Config::default()
         }

@@ -175,7 +175,7 @@ impl End {
         let Some(session) = &mut self.session else { return };
         loop {
             let may_ask = session.room_for(REQUEST_STREAM) > 0;
-            let may_fill = session.room() > 0;
+            let may_fill = session.room() > 0 && (0..BULK_STREAMS).all(|stream| session.room_for(stream) > 0);
             let next = self.source.next(now_ns, may_ask, may_fill);
             let Some((stream, bytes, sent_ns)) = next else { return };
             let place = &mut self.source.places[stream as usize];

@@ -413,8 +413,9 @@ impl<'a> Run<'a> {
         end.is_active = true;
         end.data_ns = now_ns;
         end.waits_turn = waits;
-        let (rate, frame_bytes) = (self.cell.rate / 8, u64::from(self.cell.frame_bytes));
-        let bytes = receiver_cap_bytes(rate, base_ns, frame_bytes, attachment.active);
+        let (rate, frame_bytes) = (self.cell.frame_rate(), u64::from(self.cell.frame_bytes));
+        let path_ns = base_ns + self.cell.noise_ns();
+        let bytes = receiver_cap_bytes(rate, path_ns, frame_bytes, attachment.active);
         if let Some(session) = &mut end.session {
             session.set_receiver_cap_bytes(bytes);
         }

@@ -63,9 +63,9 @@ pub struct Swift {
 }
 
 impl Swift {
-    /// Swift within these limits, on a fabric whose delay varies only by its queues.
+    /// Swift within these limits, on a fabric as noisy as these say.
     pub fn new(limits: &Limits) -> Self {
-        Self::with_noise_ns(limits, 0)
+        Self::with_noise_ns(limits, limits.noise_ns)
     }
 
     /// Swift on a fabric whose round trip varies by as much as this without any queue.

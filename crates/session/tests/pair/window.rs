@@ -1,6 +1,6 @@
-//! A window for links that are not shared by many.
+//! A window that opens quickly and lets everything out at once, for tests of what is beside congestion control.
 
-use super::{Acked, Controller, Limits, Lost};
+use etherslot_session::{Acked, Controller, Limits, Lost};
 
 /// Frames that the window never falls below.
 const FLOOR_FRAMES: u64 = 8;
@@ -14,7 +14,7 @@ const INCREASE_FRAMES: u64 = 4;
 /// A loss while the round-trip time is near its least is taken as damage rather than congestion and costs a tenth;
 /// otherwise it costs three tenths. The floor keeps a link with a few per cent loss in use.
 #[derive(Debug)]
-pub struct Window {
+pub(crate) struct Window {
     frame_bytes: u64,
     most_frames: u64,
     bytes: u64,
@@ -29,7 +29,7 @@ pub struct Window {
 
 impl Window {
     /// A window for a link of these limits.
-    pub fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         let mut window = Self {
             frame_bytes: 0,
             most_frames: limits.window_frames,
@@ -106,86 +106,5 @@ impl Controller for Window {
 
     fn pacing_rate(&self) -> Option<u64> {
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Mode;
-
-    const LIMITS: Limits =
-        Limits { frame_bytes: 1000, window_frames: 256, rate: None, noise_ns: 0, mode: Mode::Selective };
-
-    fn acked(bytes: u64) -> Acked {
-        Acked {
-            now_ns: 0,
-            bytes,
-            rtt_ns: None,
-            tx_ns: None,
-            srtt_ns: 100,
-            min_rtt_ns: 100,
-            in_flight_bytes: 0,
-            window_limited: true,
-            congested: false,
-        }
-    }
-
-    fn lost(now_ns: u64, newest_tx_ns: u64, rtt_ns: u64) -> Lost {
-        Lost { now_ns, bytes: 1000, newest_tx_ns, rtt_ns, min_rtt_ns: 100, in_flight_bytes: 0 }
-    }
-
-    #[test]
-    fn the_window_grows_only_while_it_is_what_limits() {
-        let mut window = Window::new(&LIMITS);
-        assert_eq!(window.window_bytes(), 32_000);
-        window.on_ack(&Acked { window_limited: false, ..acked(5000) });
-        assert_eq!(window.window_bytes(), 32_000);
-        window.on_ack(&acked(5000));
-        assert_eq!(window.window_bytes(), 37_000);
-        for _ in 0..100 {
-            window.on_ack(&acked(100_000));
-        }
-        assert_eq!(window.window_bytes(), 256_000);
-    }
-
-    #[test]
-    fn one_round_trip_of_losses_is_one_decrease() {
-        let mut window = Window::new(&LIMITS);
-        window.on_loss(&lost(1000, 900, 100));
-        assert_eq!(window.window_bytes(), 28_800);
-        window.on_loss(&lost(1001, 950, 100));
-        assert_eq!(window.window_bytes(), 28_800);
-        window.on_loss(&lost(1200, 1100, 500));
-        assert_eq!(window.window_bytes(), 20_160);
-    }
-
-    #[test]
-    fn after_slow_start_a_window_of_acks_adds_four_frames() {
-        let mut window = Window::new(&LIMITS);
-        window.on_loss(&lost(1000, 900, 100));
-        for _ in 0..288 {
-            window.on_ack(&acked(100));
-        }
-        assert!((32_300..=32_800).contains(&window.window_bytes()), "{}", window.window_bytes());
-    }
-
-    #[test]
-    fn losses_and_timeouts_without_end_leave_the_floor() {
-        let mut window = Window::new(&LIMITS);
-        for now in 1..1000 {
-            window.on_loss(&lost(now, now, 500));
-            window.on_rto(now);
-        }
-        assert_eq!(window.window_bytes(), FLOOR_FRAMES * 1000);
-    }
-
-    #[test]
-    fn a_spurious_loss_gives_the_window_back() {
-        let mut window = Window::new(&LIMITS);
-        window.on_rto(10);
-        assert_eq!(window.window_bytes(), 8000);
-        window.on_spurious(20);
-        assert_eq!(window.window_bytes(), 32_000);
     }
 }
