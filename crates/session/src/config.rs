@@ -5,6 +5,7 @@ use etherslot_wire::control::{Hello, feature};
 use etherslot_wire::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
 
 use crate::controller::{Classic, Controller, Efe, Limits};
+use crate::path::MAX_PATHS;
 
 /// How lost frames are made good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +50,9 @@ pub struct Config {
     pub detection: Detection,
     /// In-order data frames that one acknowledgement may answer.
     pub ack_every_frames: u16,
+    /// The most paths that a session may have, 1 to [`crate::MAX_PATHS`]. More than one is for [`Mode::Selective`] and
+    /// [`Detection::Rack`] only.
+    pub paths: u8,
     /// Bytes per second that the Port carries, if known.
     pub port_rate: Option<u64>,
     /// What the round-trip time of the path varies by though no queue builds: polling and interrupt moderation of the
@@ -90,6 +94,7 @@ impl Default for Config {
             streams: 64,
             mode: Mode::Selective,
             detection: Detection::Rack,
+            paths: 1,
             port_rate: None,
             noise_ns: 0,
             ack_every_frames: 2,
@@ -113,11 +118,13 @@ impl Config {
     /// The same with every value in its range.
     pub(crate) fn clamped(&self) -> Self {
         let dead_after_ns = self.dead_after_ns.clamp(1_000_000, 4_000_000_000);
+        let may_spread = self.mode == Mode::Selective && self.detection == Detection::Rack;
         Self {
             max_frame_bytes: self.max_frame_bytes.clamp(MIN_FRAME_BYTES as u16, MAX_FRAME_BYTES as u16),
             window_frames: self.window_frames.clamp(16, 8192),
             backlog_frames: self.backlog_frames.max(1),
             streams: self.streams.clamp(1, 4096),
+            paths: if may_spread { self.paths.clamp(1, MAX_PATHS as u8) } else { 1 },
             ack_every_frames: self.ack_every_frames.max(1),
             ack_delay_ns: self.ack_delay_ns.min(dead_after_ns / 16),
             probe_min_ns: self.probe_min_ns.clamp(1_000, dead_after_ns / 16),

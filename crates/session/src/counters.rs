@@ -70,6 +70,10 @@ counters! {
         pub tail_probes: u64,
         /// Retransmission timeouts.
         pub rtos: u64,
+        /// Paths that answered no more while others did.
+        pub paths_lost: u64,
+        /// Paths that were found to work, those that were again among them; the first, of the handshake, is not.
+        pub paths_found: u64,
         /// Frames that carried nothing but an acknowledgement.
         pub acks_sent: u64,
         /// Such frames received.
@@ -96,6 +100,8 @@ counters! {
         pub dropped_ack: u64,
     }
     gauges {
+        /// Paths that work.
+        pub paths: u64,
         /// Smoothed round-trip time.
         pub srtt_ns: u64,
         /// The least round-trip time of the last seconds.

@@ -157,6 +157,7 @@ impl Flight {
         self.arrived.word(sequence)
     }
 
+    #[inline]
     fn take_out(&mut self, at: u32) -> Transmission {
         let slot = self.slots[at as usize];
         match slot.place {

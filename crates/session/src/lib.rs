@@ -24,10 +24,12 @@ mod counted;
 mod counters;
 mod flight;
 mod handshake;
+mod health;
 mod listener;
 mod liveness;
 mod pack;
 mod path;
+mod paths;
 mod receive;
 mod recovery;
 mod replay;
@@ -42,7 +44,7 @@ pub use counters::{Counters, Named};
 pub use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{Error, Header};
 pub use listener::{Heard, Listener, Refusal};
-pub use path::{MAX_PATHS, PathId};
+pub use path::{MAX_PATHS, PathId, PathReport};
 
 pub use session::{DeadReason, Deliver, Full, Session, State};
 

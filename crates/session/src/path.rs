@@ -7,6 +7,7 @@ use etherslot_wire::frame;
 
 use crate::config::Config;
 use crate::controller::{Acked, Controller, Limits};
+use crate::health::Health;
 use crate::recovery::Recovery;
 
 /// The most paths of a session.
@@ -30,6 +31,25 @@ impl PathId {
     }
 }
 
+/// What there is to tell of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathReport {
+    /// Which one.
+    pub id: PathId,
+    /// Whether it answers.
+    pub is_up: bool,
+    /// Smoothed round-trip time.
+    pub srtt_ns: u64,
+    /// The least round-trip time of the last seconds.
+    pub rtt_min_ns: u64,
+    /// The window, bytes.
+    pub window_bytes: u64,
+    /// Bytes on their way.
+    pub in_flight_bytes: u64,
+    /// Data frames that left on it, retransmissions among them.
+    pub data_frames_sent: u64,
+}
+
 /// When pacing lets the next frame out: a time, and what was lost of it by rounding down, in bytes times ns per s.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
@@ -50,6 +70,7 @@ pub(crate) struct Echo {
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) recovery: Recovery,
+    pub(crate) health: Health,
     pub(crate) controller: Box<dyn Controller>,
     pub(crate) pace: Pace,
     pacing_burst_ns: u64,
@@ -63,12 +84,16 @@ pub(crate) struct Path {
     /// Bytes acknowledged that the controller has not been told of: the news came on another path, and with the next
     /// news on this one it gets a round-trip time to them.
     untold_bytes: u64,
+    cap_bytes: u64,
+    /// Data frames that left.
+    frames: u64,
 }
 
 impl Path {
     pub(crate) fn new(config: &Config, limits: &Limits, index: usize, now_ns: u64) -> Self {
         Self {
             recovery: Recovery::new(config, index, now_ns),
+            health: Health::new(config, now_ns),
             controller: (config.controller)(limits),
             pace: Pace { at_ns: now_ns, carry: 0 },
             pacing_burst_ns: config.pacing_burst_ns,
@@ -77,6 +102,8 @@ impl Path {
             is_pace_limited: false,
             echoed_ts_ns: None,
             untold_bytes: 0,
+            cap_bytes: u64::MAX,
+            frames: 0,
         }
     }
 
@@ -92,6 +119,7 @@ impl Path {
     /// A frame of `bytes` leaves.
     pub(crate) fn on_sent(&mut self, now_ns: u64, bytes: u32, in_flight_bytes: u64) {
         self.is_probe_due = false;
+        self.frames += 1;
         self.controller.on_sent(now_ns, u64::from(bytes), in_flight_bytes);
         self.pace = self.paced(self.pace, now_ns, bytes);
     }
@@ -115,10 +143,54 @@ impl Path {
         Some(Echo { tx_ns, rtt_ns: is_new.then_some(rtt_ns) })
     }
 
+    /// The bound on what may be on its way on this path.
+    pub(crate) fn set_cap_bytes(&mut self, bytes: u64) {
+        if bytes != self.cap_bytes {
+            self.cap_bytes = bytes;
+            self.controller.set_receiver_cap_bytes(bytes);
+        }
+    }
+
+    /// The path is down; all that was on its way has been taken as lost.
+    pub(crate) fn take_down(&mut self, now_ns: u64) {
+        self.health.take_down(now_ns);
+        self.recovery.reset(now_ns);
+        self.controller.on_rto(now_ns);
+        self.is_probe_due = false;
+        self.is_window_limited = false;
+        self.is_pace_limited = false;
+        self.untold_bytes = 0;
+    }
+
+    /// The path is up, for the first time or again.
+    pub(crate) fn begin_anew(&mut self, now_ns: u64, rtt_ns: Option<u64>) {
+        self.recovery.reset(now_ns);
+        if let Some(rtt_ns) = rtt_ns {
+            self.recovery.rtt.sample(now_ns, rtt_ns);
+        }
+        self.pace = Pace { at_ns: now_ns, carry: 0 };
+    }
+
+    /// What there is to tell of it.
+    pub(crate) fn report(&self, index: usize, in_flight_bytes: u64) -> PathReport {
+        PathReport {
+            id: PathId::new(index),
+            is_up: self.health.is_up(),
+            srtt_ns: self.recovery.rtt.smoothed_ns(),
+            rtt_min_ns: self.recovery.rtt.min_ns(),
+            window_bytes: self.controller.window_bytes(),
+            in_flight_bytes,
+            data_frames_sent: self.frames,
+        }
+    }
+
     /// Frames of this path were acknowledged, by whatever path the news came.
     pub(crate) fn on_progress(&mut self, now_ns: u64, bytes: u64) {
         self.recovery.on_progress(now_ns);
-        self.untold_bytes += bytes;
+        if bytes > 0 {
+            self.health.on_arrival();
+            self.untold_bytes += bytes;
+        }
     }
 
     /// An acknowledgement came on this path: its controller learns what there is to learn.

@@ -45,6 +45,8 @@ pub(crate) struct Recovery {
     losses_since_spurious: u32,
     /// When the oldest transmission counts as lost, if it has been passed by a later one.
     reorder_deadline_ns: Option<u64>,
+    /// When something was acknowledged last, or began to wait for it.
+    waits_since_ns: u64,
     timeout_from_ns: u64,
     probe_from_ns: u64,
     probes: u32,
@@ -67,6 +69,7 @@ impl Recovery {
             reorder_quarters: 1,
             losses_since_spurious: 0,
             reorder_deadline_ns: None,
+            waits_since_ns: now_ns,
             timeout_from_ns: now_ns,
             probe_from_ns: now_ns,
             probes: 0,
@@ -102,7 +105,21 @@ impl Recovery {
         self.restart(now_ns);
     }
 
+    /// What was on its way is no longer waited for, and the path may be another one when it is used again.
+    pub(crate) fn reset(&mut self, now_ns: u64) {
+        self.restart(now_ns);
+        self.rtt.forget();
+        self.reorder_quarters = 1;
+        self.reorder_deadline_ns = None;
+    }
+
+    /// When something was acknowledged last, or began to wait for it.
+    pub(crate) fn waits_since_ns(&self) -> u64 {
+        self.waits_since_ns
+    }
+
     fn restart(&mut self, now_ns: u64) {
+        self.waits_since_ns = now_ns;
         self.timeout_from_ns = now_ns;
         self.probe_from_ns = now_ns;
         self.probes = 0;
@@ -150,7 +167,8 @@ impl Recovery {
         Some(oldest.sequence)
     }
 
-    fn probe_ns(&self) -> u64 {
+    /// After how long without news a tail-loss probe leaves.
+    pub(crate) fn probe_ns(&self) -> u64 {
         (2 * self.rtt.smoothed_ns()).max(self.probe_min_ns) + self.ack_delay_ns
     }
 

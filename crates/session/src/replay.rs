@@ -24,6 +24,16 @@ impl Replay {
         Self { newest: None, seen: vec![0; (REMEMBERED / 64) as usize].into_boxed_slice() }
     }
 
+    /// Whether the number is certain to be new.
+    pub(crate) fn would_take(&self, number: u64) -> bool {
+        let newest = self.newest.unwrap_or(number);
+        if number > newest {
+            return number - newest <= AHEAD;
+        }
+        let (at, bit) = ((number / 64 % (REMEMBERED / 64)) as usize, 1 << (number % 64));
+        newest - number < REMEMBERED - 64 && self.seen[at] & bit == 0
+    }
+
     /// Notes the number; `false` if it is not certain to be new.
     pub(crate) fn is_new(&mut self, number: u64) -> bool {
         let newest = self.newest.unwrap_or(number);
@@ -64,7 +74,9 @@ mod tests {
         for first in [0, (1 << 32) - 100, u64::MAX - 20_000] {
             let mut replay = Replay::new();
             for number in (first..first + 10_000).step_by(7) {
+                assert!(replay.would_take(number));
                 assert!(replay.is_new(number));
+                assert!(!replay.would_take(number));
                 assert!(!replay.is_new(number));
             }
             let newest = (first..first + 10_000).step_by(7).last().unwrap_or(0);
@@ -78,6 +90,7 @@ mod tests {
     fn what_is_too_old_or_too_far_ahead_is_not_taken() {
         let mut replay = Replay::new();
         assert!(replay.is_new(100_000));
+        assert!(!replay.would_take(100_000 - REMEMBERED) && !replay.would_take(100_001 + AHEAD));
         assert!(!replay.is_new(100_000 - REMEMBERED));
         assert!(!replay.is_new(100_001 + AHEAD));
         assert!(replay.is_new(100_000 + 3 * REMEMBERED));

@@ -28,6 +28,12 @@ impl Rtt {
         }
     }
 
+    /// The next sample is the first: the path may be another one.
+    pub(crate) fn forget(&mut self) {
+        self.has_sample = false;
+        self.least_ns = [u64::MAX; 2];
+    }
+
     /// Takes a sample.
     pub(crate) fn sample(&mut self, now_ns: u64, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);

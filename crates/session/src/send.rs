@@ -88,24 +88,27 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) pack: Pack,
-    flight: Flight,
+    pub(crate) flight: Flight,
+    /// All that there may be; the first [`Sender::used_paths`] have joined.
     pub(crate) paths: Box<[Path]>,
+    pub(crate) used_paths: usize,
     /// Finds losses in place of the paths' RACK, if the configuration says so.
     counted: Option<Counted>,
     limits: Limits,
     make_controller: fn(&Limits) -> Box<dyn Controller>,
     mode: Mode,
+    pub(crate) frame_bytes: u64,
     slots: u32,
     window_frames: u32,
     backlog_frames: u32,
     una: u32,
-    next: u32,
-    credit: u32,
+    pub(crate) next: u32,
+    pub(crate) credit: u32,
     peer_window_frames: u32,
-    receiver_cap_bytes: u64,
+    pub(crate) receiver_cap_bytes: u64,
     /// When something was acknowledged last, or began to wait for it; and timeouts since, on whatever path.
     progress_ns: u64,
-    timeouts: u32,
+    pub(crate) timeouts: u32,
 }
 
 impl Sender {
@@ -123,7 +126,11 @@ impl Sender {
         Self {
             pack: Pack::new(slots, frame_bytes, config.streams, first),
             flight: Flight::new(slots),
-            paths: (0..1).map(|index| Path::new(config, &limits, index, now_ns)).collect(),
+            paths: (0..config.paths as usize)
+                .map(|index| Path::new(config, &limits, index, now_ns))
+                .collect(),
+            used_paths: 1,
+            frame_bytes: limits.frame_bytes,
             counted: (config.detection != Detection::Rack).then(|| Counted::new(config.detection, first)),
             limits,
             make_controller: config.controller,
@@ -145,6 +152,7 @@ impl Sender {
     pub(crate) fn agree(&mut self, mode: Mode, frame_bytes: usize, peer_window_frames: u16) {
         self.mode = mode;
         self.pack.limit_frame_bytes(frame_bytes);
+        self.frame_bytes = frame_bytes as u64;
         for path in &mut self.paths {
             path.recovery.set_mode(mode);
             if mode == Mode::Classic {
@@ -211,7 +219,8 @@ impl Sender {
 
     /// The windows in force, together, bytes.
     pub(crate) fn window_bytes(&self) -> u64 {
-        let windows = self.paths.iter().map(|path| path.controller.window_bytes());
+        let ups = self.joined().iter().filter(|path| path.health.is_up());
+        let windows = ups.map(|path| path.controller.window_bytes());
         windows.fold(0, u64::saturating_add).min(self.receiver_cap_bytes)
     }
 
@@ -219,8 +228,8 @@ impl Sender {
         (frame::HEADER_BYTES + CHECK_BYTES) as u32 + u32::from(self.pack.body_bytes(sequence))
     }
 
-    /// Chooses what may leave now on a path. Nothing changes until [`Sender::commit`].
-    pub(crate) fn plan(&mut self, now_ns: u64, at: usize, burst: &mut Burst) {
+    /// Chooses what may leave now on a path, at most so many frames. Nothing changes until [`Sender::commit`].
+    pub(crate) fn plan(&mut self, now_ns: u64, (at, most): (usize, usize), burst: &mut Burst) {
         let path = &self.paths[at];
         let window = path.controller.window_bytes();
         let tail = self.pack.tail();
@@ -231,7 +240,7 @@ impl Sender {
         let mut lost = self.flight.first_lost();
         let mut next = self.next;
         let (mut is_window_limited, mut is_pace_limited) = (false, false);
-        while burst.len < BURST_FRAMES {
+        while burst.len < most {
             let (sequence, cause) = match lost {
                 Some(transmission) => (transmission.sequence, Cause::Lost),
                 None if next != end && before(next, self.credit) => (next, Cause::New),
@@ -291,8 +300,10 @@ impl Sender {
     /// When pacing lets out what it holds back, if anything.
     pub(crate) fn pace_deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let waits = self.flight.first_lost().is_some() || (self.has_new() && before(self.next, self.credit));
-        let paced = self.paths.iter().filter(|path| path.pace.at_ns > now_ns && !path.is_window_limited);
-        if waits { paced.map(|path| path.pace.at_ns).min() } else { None }
+        let is_held =
+            |path: &&Path| path.pace.at_ns > now_ns && !path.is_window_limited && path.health.is_up();
+        let held = self.joined().iter().filter(is_held);
+        if waits { held.map(|path| path.pace.at_ns).min() } else { None }
     }
 
     /// A frame of the plan has left on the path, with `tx_ns` in its header: no two frames have the same, so that an echo names one
@@ -308,7 +319,7 @@ impl Sender {
         let is_first = self.una == self.next;
         // What is lost on one of several paths is waited for on whichever it leaves again.
         let none_on_way = self.flight.is_empty(at);
-        let is_fresh = self.paths.len() > 1 && none_on_way && !self.paths[at].recovery.has_timed_out();
+        let is_fresh = self.is_multiple() && none_on_way && !self.paths[at].recovery.has_timed_out();
         let bytes = self.wire_bytes(planned.sequence);
         match planned.cause {
             Cause::New => {
@@ -351,7 +362,8 @@ impl Sender {
         counters: &mut Counters,
     ) -> Verdict {
         let Some(ack) = header.ack else { return Verdict::Fine };
-        if before(ack.next, self.una) {
+        let is_old = before(ack.next, self.una);
+        if is_old && !self.is_multiple() {
             return Verdict::Fine;
         }
         if before(self.next, ack.next) || ack.credit.wrapping_sub(ack.next) > self.peer_window_frames {
@@ -364,16 +376,16 @@ impl Sender {
             u32::MAX => u64::MAX,
             bytes => u64::from(bytes),
         };
-        if cap_bytes != self.receiver_cap_bytes {
+        if cap_bytes != self.receiver_cap_bytes && !is_old {
             self.receiver_cap_bytes = cap_bytes;
-            for path in &mut self.paths {
-                path.controller.set_receiver_cap_bytes(cap_bytes);
-            }
+            self.share_cap();
         }
         let echo = header.echo.and_then(|echo| self.paths[at].on_echo(now_ns, echo));
         let mut news = News { path: at, echo, ..News::default() };
         let first_unacked = self.una;
-        while self.una != ack.next {
+        // One that another path has overtaken still tells of its own path.
+        let end = if is_old { self.una } else { ack.next };
+        while self.una != end {
             self.arrive(now_ns, self.una, &mut news, counters);
             self.flight.release(self.una);
             self.pack.release(self.una);
@@ -385,6 +397,7 @@ impl Sender {
         }
         if let Some(echo) = echo {
             self.paths[at].recovery.on_arrival(now_ns, echo.tx_ns);
+            self.on_answer(now_ns, at, echo, counters);
             if self.mode == Mode::Classic && self.una == first_unacked {
                 self.go_back(now_ns, echo.tx_ns, counters);
             }
@@ -401,7 +414,8 @@ impl Sender {
 
     /// Tells each path what an acknowledgement brought for it.
     fn spread(&mut self, now_ns: u64, news: &News) {
-        for (at, (path, of)) in self.paths.iter_mut().zip(&news.paths).enumerate() {
+        let joined = self.used_paths;
+        for (at, (path, of)) in self.paths[..joined].iter_mut().zip(&news.paths).enumerate() {
             // What a path had on its way when its timer ran out may have been acknowledged on another.
             if of.bytes > 0 || self.flight.is_empty(at) {
                 path.on_progress(now_ns, of.bytes);
@@ -409,10 +423,23 @@ impl Sender {
             if of.is_reordered {
                 path.recovery.on_spurious();
             }
-            if of.is_spurious {
+            if of.is_spurious && path.health.is_up() {
                 path.controller.on_spurious(now_ns);
             }
         }
+    }
+
+    /// The timeout of the best path.
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        let ups = self.joined().iter().filter(|path| path.health.is_up());
+        ups.map(|path| path.recovery.timeout_ns()).min().unwrap_or(u64::MAX)
+    }
+
+    /// The smoothed round-trip time and the least one of the best path.
+    pub(crate) fn best_rtt_ns(&self) -> (u64, u64) {
+        let ups = self.joined().iter().filter(|path| path.health.is_up());
+        let rtts = ups.map(|path| (path.recovery.rtt.smoothed_ns(), path.recovery.rtt.min_ns()));
+        rtts.min().unwrap_or_default()
     }
 
     /// Takes the round-trip time of the handshake.
@@ -480,7 +507,7 @@ impl Sender {
     }
 
     fn detect_lost(&mut self, now_ns: u64, counters: &mut Counters) {
-        for at in 0..self.paths.len() {
+        for at in 0..self.used_paths {
             let mut losses = Losses::default();
             while let Some(sequence) = match &mut self.counted {
                 None => self.paths[at].recovery.lost(now_ns, &self.flight),
@@ -507,7 +534,7 @@ impl Sender {
     }
 
     /// All that is on its way on a path is lost.
-    fn lose_all(&mut self, at: usize, reason: GivenUp, counters: &mut Counters) -> Losses {
+    pub(crate) fn lose_all(&mut self, at: usize, reason: GivenUp, counters: &mut Counters) -> Losses {
         let mut losses = Losses::default();
         // In the order of the sequences: an in-order receiver takes them in no other.
         let mut sequence = self.una;
@@ -526,6 +553,7 @@ impl Sender {
         losses.newest_tx_ns = losses.newest_tx_ns.max(transmission.tx_ns);
         losses.bytes += u64::from(transmission.bytes);
         counters.lost += 1;
+        self.paths[transmission.path as usize].health.on_loss();
         self.flight.lose(sequence, reason);
     }
 
@@ -546,7 +574,7 @@ impl Sender {
     /// Lets the timers run up to now.
     pub(crate) fn handle_timeout(&mut self, now_ns: u64, counters: &mut Counters) {
         self.detect_lost(now_ns, counters);
-        for at in 0..self.paths.len() {
+        for at in 0..self.used_paths {
             match self.paths[at].recovery.expire(now_ns, &self.flight) {
                 Expired::Nothing => {}
                 Expired::Probe => self.paths[at].is_probe_due = true,
@@ -561,17 +589,24 @@ impl Sender {
                 }
             }
         }
+        if self.is_multiple() {
+            self.judge_paths(now_ns, counters);
+        }
     }
 
     /// When [`Sender::handle_timeout`] is to be called.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        self.paths.iter().filter_map(|path| path.recovery.deadline_ns(&self.flight)).min()
+        let paths = self.joined().iter().filter_map(|path| path.recovery.deadline_ns(&self.flight)).min();
+        if !self.is_multiple() {
+            return paths;
+        }
+        [paths, self.judgement_ns()].into_iter().flatten().min()
     }
 }
 
 /// Frames that are lost, found at one time.
 #[derive(Debug, Default)]
-struct Losses {
+pub(crate) struct Losses {
     bytes: u64,
     newest_tx_ns: u64,
 }

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::handshake::Handshake;
 use crate::liveness::Liveness;
 use crate::pack::Pieces;
-use crate::path::PathId;
+use crate::path::{PathId, PathReport};
 use crate::receive::{Arrival, Receiver};
 use crate::replay::Replay;
 use crate::send::{Burst, Sender, Verdict};
@@ -144,7 +144,7 @@ impl Session {
             closing: None,
             sender: Sender::new(&config, now_ns),
             receiver: Receiver::new(&config),
-            acknowledgers: (0..1).map(|_| Acknowledger::new(&config)).collect(),
+            acknowledgers: (0..config.paths).map(|_| Acknowledger::new(&config)).collect(),
             replay: Replay::new(),
             next_packet_number: 0,
             last_tx_ns: 0,
@@ -179,6 +179,7 @@ impl Session {
         self.mode = self.config.agreed_mode(peer);
         self.frame_bytes = self.config.max_frame_bytes.min(peer.max_frame_bytes);
         self.sender.agree(self.mode, self.frame_bytes as usize, peer.receive_window_frames);
+        self.sender.begin(self.now_ns);
         self.receiver.agree(self.mode, peer_first_sequence);
     }
 
@@ -277,6 +278,46 @@ impl Session {
         self.is_marked = true;
     }
 
+    /// Adds a path to a session that is up: another Port of ours, or another address of the peer. It is used once it has
+    /// answered. `None` if [`Config::paths`] or the mode allows no more.
+    pub fn add_path(&mut self, now_ns: u64) -> Option<PathId> {
+        self.join_path(now_ns, None)
+    }
+
+    /// For the passive side: the path that this frame comes on, which is none known, joins the session, if the frame is
+    /// the session's, has not been seen before, and [`Config::paths`] leaves room; a path that has been down for long
+    /// makes room. The frame is still to be handed over with that path, whose former addresses, if it had one, are void.
+    pub fn join(&mut self, now_ns: u64, header: &Header) -> Option<PathId> {
+        let is_ours = header.dst_epoch == self.epoch
+            && header.src_epoch == self.peer_epoch
+            && matches!(header.kind, frame::Kind::Data | frame::Kind::Ack)
+            && self.replay.would_take(header.packet_number);
+        if is_ours { self.join_path(now_ns, Some(self.config.dead_after_ns)) } else { None }
+    }
+
+    fn join_path(&mut self, now_ns: u64, stale_ns: Option<u64>) -> Option<PathId> {
+        if self.state != State::Up || self.mode != Mode::Selective {
+            return None;
+        }
+        let at = self.sender.join(now_ns, stale_ns)?;
+        self.acknowledgers[at] = Acknowledger::new(&self.config);
+        Some(PathId::new(at))
+    }
+
+    /// The Port of a path says that it can carry nothing: what is on its way there leaves again on the others, if one of
+    /// them is up. The path is up again once it answers.
+    pub fn lose_path(&mut self, now_ns: u64, path: PathId) {
+        if self.state == State::Up {
+            self.sender.lose_path(now_ns, path.index(), &mut self.counters);
+        }
+    }
+
+    /// The paths that have joined.
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = PathReport> {
+        let paths = self.sender.joined().iter().enumerate();
+        paths.map(|(at, path)| path.report(at, self.sender.flight.bytes(at)))
+    }
+
     /// Takes a frame that came on the first path. [`Session::transmit`] is to be called after a burst of them.
     pub fn handle_frame(&mut self, now_ns: u64, header: &Header, body: &[u8], deliver: &mut dyn Deliver) {
         self.handle_frame_on(now_ns, PathId::FIRST, header, body, deliver);
@@ -292,6 +333,10 @@ impl Session {
         deliver: &mut dyn Deliver,
     ) {
         let at = path.index();
+        if at >= self.sender.used_paths() {
+            self.counters.dropped_state += 1;
+            return;
+        }
         if std::mem::take(&mut self.is_marked) {
             self.acknowledgers[at].on_marked();
         }
@@ -377,9 +422,14 @@ impl Session {
         body: &[u8],
         deliver: &mut dyn Deliver,
     ) {
+        let is_multiple = self.sender.is_multiple();
         let acknowledger = &mut self.acknowledgers[at];
         match self.receiver.take(header.sequence, body, deliver, &mut self.counters) {
             Arrival::InOrder if header.flags & flag::ACK_NOW == 0 => acknowledger.on_data(now_ns),
+            // Paths overtake each other all the time.
+            Arrival::Disordered if is_multiple && header.flags & flag::ACK_NOW == 0 => {
+                acknowledger.on_data(now_ns);
+            }
             Arrival::InOrder | Arrival::Disordered => acknowledger.at_once(),
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
@@ -412,8 +462,8 @@ impl Session {
     }
 
     fn update_gauges(&mut self) {
-        self.counters.srtt_ns = self.sender.paths[0].recovery.rtt.smoothed_ns();
-        self.counters.rtt_min_ns = self.sender.paths[0].recovery.rtt.min_ns();
+        (self.counters.srtt_ns, self.counters.rtt_min_ns) = self.sender.best_rtt_ns();
+        self.counters.paths = self.sender.joined().iter().filter(|path| path.health.is_up()).count() as u64;
         self.counters.window_bytes = self.sender.window_bytes();
     }
 
@@ -423,8 +473,7 @@ impl Session {
             State::Connecting if self.peer_epoch == 0 => self.state = State::Dead(DeadReason::Closed(reason)),
             State::Connecting | State::Up => {
                 self.state = State::Closing;
-                let interval_ns =
-                    (2 * self.sender.paths[0].recovery.rtt.smoothed_ns()).clamp(1_000_000, 20_000_000);
+                let interval_ns = (2 * self.sender.best_rtt_ns().0).clamp(1_000_000, 20_000_000);
                 self.closing = Some(Closing {
                     reason,
                     frames_left: CLOSE_FRAMES,
@@ -457,7 +506,7 @@ impl Session {
     /// The peer is asked sooner if we wait for credit: the acknowledgement that gave it may have been lost.
     fn sooner_ns(&self) -> Option<u64> {
         let waits = self.sender.is_credit_blocked() && self.sender.is_flight_empty();
-        waits.then(|| self.sender.paths[0].recovery.timeout_ns())
+        waits.then(|| self.sender.timeout_ns())
     }
 
     /// Lets the timers run up to now. [`Session::transmit`] is to be called after it.
@@ -481,6 +530,10 @@ impl Session {
                     self.state = State::Dead(DeadReason::Silent);
                 } else if self.sender.is_exhausted(now_ns, self.config.dead_after_ns) {
                     self.state = State::Dead(DeadReason::Stalled);
+                }
+                if self.liveness.is_due() {
+                    self.liveness.on_asked();
+                    self.sender.ask_all(now_ns);
                 }
                 self.update_gauges();
             }

@@ -23,8 +23,8 @@ impl Session {
         match self.state {
             State::Connecting => self.transmit_hello(now_ns, send),
             State::Up => {
-                let mut any = self.transmit_data(now_ns, 0, send);
-                for at in 0..self.acknowledgers.len() {
+                let mut any = self.transmit_data(now_ns, send);
+                for at in 0..self.sender.used_paths() {
                     any |= self.transmit_ack(now_ns, at, send);
                 }
                 any
@@ -56,13 +56,15 @@ impl Session {
         }
     }
 
-    fn transmit_data(&mut self, now_ns: u64, at: usize, send: Send<'_>) -> bool {
+    fn transmit_data(&mut self, now_ns: u64, send: Send<'_>) -> bool {
         let mut any = false;
-        loop {
+        let mut tried = 0;
+        while let Some((at, most)) = self.sender.choose(tried, self.owing()) {
             self.burst.clear();
-            self.sender.plan(now_ns, at, &mut self.burst);
+            self.sender.plan(now_ns, (at, most), &mut self.burst);
             if self.burst.frames().is_empty() {
-                return any;
+                tried |= 1 << at;
+                continue;
             }
             let mut header = self.header(now_ns, at, frame::Kind::Data);
             let first_tx_ns = now_ns.max(self.last_tx_ns + 1);
@@ -98,13 +100,20 @@ impl Session {
                 any = true;
             }
             if taken < planned.len() {
-                return any;
+                tried |= 1 << at;
             }
         }
+        any
+    }
+
+    /// The paths that owe an acknowledgement, a bit each.
+    fn owing(&self) -> u8 {
+        let joined = self.acknowledgers[..self.sender.used_paths()].iter().enumerate();
+        joined.fold(0, |owing, (at, of)| owing | u8::from(of.is_owed()) << at)
     }
 
     fn transmit_ack(&mut self, now_ns: u64, at: usize, send: Send<'_>) -> bool {
-        let asks = self.liveness.is_due();
+        let asks = self.sender.paths[at].health.is_ask_due();
         if !asks && !self.acknowledgers[at].is_due(now_ns) {
             return false;
         }
@@ -117,7 +126,7 @@ impl Session {
         }
         self.counters.acks_sent += 1;
         self.counters.heartbeats_sent += u64::from(asks);
-        self.liveness.on_asked();
+        self.sender.paths[at].health.on_asked();
         self.acknowledgers[at].on_sent();
         true
     }
@@ -141,12 +150,15 @@ impl Session {
             return false;
         };
         let reason = closing.reason;
-        let mut header = self.header(now_ns, 0, frame::Kind::Close);
-        let emit = |body: &mut [u8]| {
-            *body.first_mut()? = reason as u8;
-            Some(1)
-        };
-        let taken = self.transmit_control(now_ns, 0, &mut header, emit, send);
+        let mut taken = false;
+        for at in 0..self.sender.used_paths() {
+            let mut header = self.header(now_ns, at, frame::Kind::Close);
+            let emit = |body: &mut [u8]| {
+                *body.first_mut()? = reason as u8;
+                Some(1)
+            };
+            taken |= self.transmit_control(now_ns, at, &mut header, emit, send);
+        }
         if let Some(closing) = self.closing.as_mut().filter(|_| taken) {
             closing.frames_left -= 1;
             closing.next_ns = now_ns + closing.interval_ns;

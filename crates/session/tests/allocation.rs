@@ -2,7 +2,7 @@
 
 mod pair;
 
-use etherslot_session::{CloseReason, Config, Deliver, State, parse_frame};
+use etherslot_session::{CloseReason, Config, Deliver, PathId, Session, State, parse_frame};
 use etherslot_wire::record::Kind;
 use pair::{Link, Pair, US};
 
@@ -81,4 +81,77 @@ fn a_session_takes_no_memory_once_it_is_up() {
     let counters = one.counters();
     assert!(delivered.0 > 10_000_000 && counters.retransmissions > 100, "{} {counters:?}", delivered.0);
     assert!(counters.out_of_order > 100 && counters.spurious > 0, "{counters:?}");
+}
+
+/// A frame on its way: its path and where it ends.
+struct Sent {
+    path: usize,
+    end: usize,
+}
+
+/// What a session sends now goes to the other, but for path 1 while that is cut.
+fn pass(
+    now_ns: u64,
+    [from, to]: [&mut Session; 2],
+    paths: [PathId; 2],
+    is_cut: bool,
+    (bytes, sent): (&mut Vec<u8>, &mut Vec<Sent>),
+    delivered: &mut Bytes,
+) {
+    bytes.clear();
+    sent.clear();
+    from.handle_timeout(now_ns);
+    from.transmit_paths(now_ns, &mut |path, frames| {
+        for frame in frames {
+            bytes.extend_from_slice(frame);
+            sent.push(Sent { path: path.index(), end: bytes.len() });
+        }
+        frames.len()
+    });
+    let mut start = 0;
+    for (index, sent) in sent.iter().enumerate() {
+        let frame = &bytes[start..sent.end];
+        start = sent.end;
+        if sent.path == 1 && is_cut || index % 41 == 40 {
+            continue;
+        }
+        let (header, body) = parse_frame(frame).expect("own frame");
+        if sent.path == 1 && to.paths().len() == 1 {
+            let _ = to.join(now_ns, &header);
+        }
+        to.handle_frame_on(now_ns, paths[sent.path], &header, body, delivered);
+    }
+}
+
+#[test]
+fn paths_that_join_are_lost_and_come_back_take_no_memory() {
+    let config = Config { paths: 2, ..Config::default() };
+    let mut pair = Pair::connected(1, &config, Link::default());
+    let mut now_ns = pair.now_ns;
+    let [one, two] = &mut pair.nodes;
+    let (one, two) = (one.session(), two.session());
+    let mut bytes = Vec::with_capacity(1 << 22);
+    let mut sent = Vec::with_capacity(1 << 12);
+    let mut delivered = Bytes::default();
+    let mut paths = [PathId::FIRST; 2];
+    let measured = allocation_counter::measure(|| {
+        paths[1] = one.add_path(now_ns).expect("a path");
+        for round in 0..30_000u32 {
+            now_ns += 40 * US;
+            let is_cut = round / 5000 % 2 == 1;
+            for _ in 0..round % 7 {
+                let _ = one.send(Kind::Tlp, 1, &[1; 16], 0, &[7; 1000], 1016);
+                let _ = two.send(Kind::Tlp, 2, &[1; 16], 0, &[7; 64], 80);
+            }
+            let memory = (&mut bytes, &mut sent);
+            pass(now_ns, [&mut *one, &mut *two], paths, is_cut, memory, &mut delivered);
+            now_ns += 40 * US;
+            let memory = (&mut bytes, &mut sent);
+            pass(now_ns, [&mut *two, &mut *one], paths, is_cut, memory, &mut delivered);
+        }
+    });
+    assert_eq!(measured.count_total, 0);
+    let counters = one.counters();
+    assert!(counters.paths_lost >= 2 && counters.paths_found >= 2, "{counters:?}");
+    assert!(delivered.0 > 10_000_000, "{}", delivered.0);
 }
