@@ -277,7 +277,7 @@ fn contenders(names: &[String]) -> Result<Vec<Contender>, String> {
 }
 
 const HEADINGS: &str = "contender       goodput    min | p50 us    p99  p99.9 | queue p99/target   max | \
-     jain | start us settle us | drops  rexmit% spur%  rto | viol dead | other                 | Mframes     s";
+     jain | start us settle us | drops  rexmit% spur%  rto | viol dead | other                           | Mframes     s";
 
 #[allow(clippy::cast_precision_loss)]
 fn line(name: &str, cell: &Cell, sum: &Outcome) -> String {
@@ -290,8 +290,9 @@ fn line(name: &str, cell: &Cell, sum: &Outcome) -> String {
     let target = cell.target_ns() as f64;
     let other = match cell.load {
         Load::Incast { .. } => format!(
-            "done p50 {:.3} p99 {:.3}",
+            "done p50 {:.3} p90 {:.3} p99 {:.3}",
             sum.completion_permille(0.5) as f64 / 1e3,
+            sum.completion_permille(0.9) as f64 / 1e3,
             sum.completion_permille(0.99) as f64 / 1e3
         ),
         Load::Mixed { .. } => {
@@ -301,7 +302,7 @@ fn line(name: &str, cell: &Cell, sum: &Outcome) -> String {
     };
     format!(
         "{name:<15} {:>7.4} {least:>6.3} | {:>6.1} {:>6.1} {:>6.1} | {:>16.2} {:>5.1} | {:>4.2} | {:>8} {:>9} | \
-         {:>5} {:>8.3} {:>5.3} {:>4} | {:>4} {:>4} | {other:<21} | {:>7.3}",
+         {:>5} {:>8.3} {:>5.3} {:>4} | {:>4} {:>4} | {other:<31} | {:>7.3}",
         sum.mean_goodput(),
         us(sum.latency_ns(0.5)),
         us(sum.latency_ns(0.99)),

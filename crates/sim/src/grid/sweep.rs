@@ -1,5 +1,6 @@
 //! Many cells and contenders, on several threads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -45,8 +46,7 @@ impl Sweep {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(slot) = outcomes.get(index) else { return };
                         let (cell, contender) = pair(index);
-                        let mut sum = Outcome::default();
-                        (1..=seeds).for_each(|seed| sum.merge(&run(cell, contender, seed, None)));
+                        let sum = sum(cell, contender, seeds);
                         if let Ok(mut slot) = slot.lock() {
                             *slot = sum;
                         }
@@ -80,6 +80,22 @@ impl Sweep {
         let contender = self.contenders.iter().position(|known| known.name == contender)?;
         self.outcomes.get(cell)?.get(contender)
     }
+}
+
+/// The runs of a pair. A panic is a fault of the session or of the grid; it goes on with what replays it told.
+fn sum(cell: &Cell, contender: &Contender, seeds: u64) -> Outcome {
+    let mut sum = Outcome::default();
+    for seed in 1..=seeds {
+        match catch_unwind(AssertUnwindSafe(|| run(cell, contender, seed, None))) {
+            Ok(outcome) => sum.merge(&outcome),
+            Err(panic) => {
+                let (cell, contender) = (&cell.name, contender.name);
+                eprintln!("./run sim cell {cell} --controller {contender} --from {seed} --seeds 1");
+                resume_unwind(panic);
+            }
+        }
+    }
+    sum
 }
 
 #[cfg(test)]
