@@ -18,9 +18,6 @@ const IPV4_UDP_BYTES: usize = 20 + 8;
 /// waited for them, the link would idle as long each time.
 const PACING_BURST_NS: u64 = 1_000_000;
 
-/// What loops that sleep, and a kernel between them, make of the round-trip time without any queue.
-const NOISE_NS: u64 = 200_000;
-
 /// Opens the link. The capture sees what passes the link itself, behind the faults.
 pub(crate) fn open(options: &LinkOptions) -> Result<Box<dyn Port>, StartError> {
     let mut port: Box<dyn Port> = match &options.kind {
@@ -51,7 +48,6 @@ pub(crate) fn session_config(options: &SessionOptions, name: &str, max_frame_byt
         max_frame_bytes: max_frame_bytes.min(u16::MAX as usize) as u16,
         window_frames: options.window_frames.unwrap_or(defaults.window_frames),
         mode: if options.classic { Mode::Classic } else { Mode::Selective },
-        noise_ns: NOISE_NS,
         pacing_burst_ns: PACING_BURST_NS,
         heartbeat_ns: options.heartbeat.as_nanos() as u64,
         dead_after_ns: options.dead_after.as_nanos() as u64,

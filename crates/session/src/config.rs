@@ -56,7 +56,8 @@ pub struct Config {
     /// Bytes per second that the Port carries, if known.
     pub port_rate: Option<u64>,
     /// What the round-trip time of the path varies by though no queue builds: polling and interrupt moderation of the
-    /// peers, links that batch. A controller that goes by delay can't tell that from a queue and has to be told.
+    /// peers, links that batch. A controller that goes by delay can't tell that from a queue
+    /// and has to be told. The default, 1 ms, is what loops that sleep and the kernels between them make.
     pub noise_ns: u64,
     /// The longest that an acknowledgement is held back in the hope of data to ride on. The default, 50 us, is what a
     /// device model needs to answer a request, and well below the earliest tail-loss probe.
@@ -96,7 +97,7 @@ impl Default for Config {
             detection: Detection::Rack,
             paths: 1,
             port_rate: None,
-            noise_ns: 0,
+            noise_ns: 1_000_000,
             ack_every_frames: 2,
             ack_delay_ns: 50_000,
             probe_min_ns: 250_000,

@@ -21,8 +21,11 @@ const TARGET_NS: f64 = 3_000.0;
 const AIM: f64 = 0.9;
 /// Frames of the first stage of probing.
 const FIRST_FRAMES: f64 = 4.0;
-/// The window never falls below so many frames: far fewer than one, as pacing keeps what is below apart.
-const FLOOR_FRAMES: f64 = 0.02;
+/// The window never falls below so many frames, unless the receiver caps it at less: delay alone may have reasons
+/// beside this path, such as a peer whose process does not run.
+const FLOOR_FRAMES: f64 = 2.0;
+/// What a receiver's cap is taken for at least, frames: pacing keeps apart what is below one.
+const LEAST_CAP_FRAMES: f64 = 0.02;
 /// The most that one sample weighs in the slope.
 const SLOPE_WEIGHT: f64 = 0.25;
 /// The part of a receiver's cap that the window does not fall below: a queue that others left behind drains without a
@@ -48,6 +51,9 @@ const REMEMBERED: usize = 16;
 /// A share of frames lost in one round trip that no damaged link has: the path is congested and does not show it.
 const BREAKER: f64 = 0.2;
 const BREAKER_FRAMES: f64 = 8.0;
+/// A span over which noise is filtered, over the noise.
+const NOISE_SPANS: f64 = 2.0;
+
 /// The bound on the window of each of `senders` that send to a Port of `rate` bytes per second at once: together they
 /// fill the path and the queue that is aimed at. `base_rtt_ns` is the longest of their round-trip times without a queue, with
 /// what delay there is besides.
@@ -97,6 +103,9 @@ pub struct Efe {
     slope: f64,
     /// What delay varies by without a queue.
     noise_ns: f64,
+    /// The least round-trip time of this span of time and of the last, and when this one ends.
+    late_ns: [f64; 2],
+    late_end_ns: f64,
     /// How much of half the target the queue lacks, as of the last sample; not above 0 if nothing.
     room: f64,
     /// Predicted over target, smoothed.
@@ -131,6 +140,8 @@ impl Efe {
             sample: None,
             slope: 0.0,
             noise_ns: limits.noise_ns as f64,
+            late_ns: [f64::INFINITY; 2],
+            late_end_ns: 0.0,
             room: 0.0,
             ratio: 1.0,
             srtt_ns: 0.0,
@@ -149,15 +160,14 @@ impl Efe {
     }
 
     fn target_queue_ns(&self) -> f64 {
-        let rate = self.rate.unwrap_or(self.delivered_rate);
-        let frame_ns = if rate > 0.0 { self.frame_bytes / rate * 1e9 } else { 0.0 };
-        target_queue_ns(frame_ns)
+        // What has arrived is no measure of the rate: there may have been little to send.
+        target_queue_ns(self.rate.map_or(0.0, |rate| self.frame_bytes / rate * 1e9))
     }
 
     fn set_window(&mut self, bytes: f64) {
-        let fair = if self.cap_bytes.is_finite() { self.cap_bytes * LEAST_SHARE } else { 0.0 };
-        let floor = (FLOOR_FRAMES * self.frame_bytes).max(fair);
-        self.window = bytes.min(self.cap_bytes).min(self.most_bytes).max(floor);
+        let floor = (FLOOR_FRAMES * self.frame_bytes).min(LEAST_SHARE * self.cap_bytes);
+        let cap = self.cap_bytes.max(LEAST_CAP_FRAMES * self.frame_bytes).min(self.most_bytes);
+        self.window = bytes.max(floor).min(cap);
     }
 
     /// The window in force when a frame left that is acknowledged now.
@@ -192,6 +202,7 @@ impl Efe {
             None => {}
         }
         self.sample = Some(Sample { tx_ns, rtt_ns });
+        let rtt_ns = self.least_of_late(tx_ns, rtt_ns);
         let queue_ns = self.target_queue_ns() * AIM;
         let predicted_ns = (rtt_ns * (1.0 + self.slope.clamp(-0.5, 1.0))).max(base_ns);
         self.target_ns = base_ns + queue_ns;
@@ -204,6 +215,20 @@ impl Efe {
         let weight = if step_ns > 0.0 { (step_ns / base_ns).min(1.0) } else { 1.0 };
         self.ratio += weight * (ratio.clamp(0.5, 4.0) - self.ratio);
         self.ratio
+    }
+
+    /// Where delay varies without a queue, the least of the last round-trip times, over a few times the noise: a queue shows
+    /// in all of them.
+    fn least_of_late(&mut self, tx_ns: u64, rtt_ns: f64) -> f64 {
+        if self.noise_ns == 0.0 {
+            return rtt_ns;
+        }
+        if tx_ns as f64 >= self.late_end_ns {
+            self.late_ns = [f64::INFINITY, self.late_ns[0]];
+            self.late_end_ns = tx_ns as f64 + NOISE_SPANS * self.noise_ns;
+        }
+        self.late_ns[0] = self.late_ns[0].min(rtt_ns);
+        self.late_ns[0].min(self.late_ns[1])
     }
 
     /// A round trip is over once a frame that left in it is acknowledged.
@@ -333,8 +358,9 @@ impl Controller for Efe {
             // queue beyond the target is for the window to answer: its delay would keep a few frames apart for long.
             Phase::Run => {
                 let many = (self.window / self.frame_bytes / PACE_FRAMES).min(1.0);
-                let short_ns = (self.target_ns - self.srtt_ns).max(0.0);
-                (LEAST_PACE + (PACE - LEAST_PACE) * many, self.target_ns - short_ns * many)
+                let target_ns = self.target_ns - self.noise_ns;
+                let short_ns = (target_ns - self.srtt_ns).max(0.0);
+                (LEAST_PACE + (PACE - LEAST_PACE) * many, target_ns - short_ns * many)
             }
         };
         (rtt_ns > 0.0).then(|| (pace * self.window / rtt_ns * 1e9) as u64)
