@@ -48,7 +48,7 @@ fn a_short_partition_is_survived_and_everything_arrives() {
     }
     let counters = pair.nodes[0].session().counters();
     // A timeout takes a window as lost, but what it repeats is bounded by the window that is left.
-    assert!(counters.retransmissions < 400, "{}", counters.retransmissions);
+    assert!(counters.retransmissions < 500, "{}", counters.retransmissions);
 }
 
 #[test]

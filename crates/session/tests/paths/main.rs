@@ -17,7 +17,7 @@ const S: u64 = 1_000 * MS;
 const GIGABIT: u64 = 125_000_000;
 
 fn config() -> Config {
-    Config { paths: MAX_PATHS as u8, ..Config::default() }
+    Config { paths: MAX_PATHS as u8, noise_ns: 200_000, ..Config::default() }
 }
 
 fn link(rate: u64, delay_ns: u64) -> Link {
