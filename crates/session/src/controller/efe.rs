@@ -375,3 +375,187 @@ impl Controller for Efe {
         self.phase != Phase::Run
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::float_cmp, reason = "they are whole")]
+mod tests {
+    use super::*;
+    use crate::config::Mode;
+
+    /// 12.5 GB/s: 8 frames take less than 3 us.
+    const LIMITS: Limits = Limits {
+        frame_bytes: 1000,
+        window_frames: 1000,
+        rate: Some(12_500_000_000),
+        noise_ns: 0,
+        mode: Mode::Selective,
+    };
+    const BASE_NS: u64 = 10_000;
+    const AIMED_NS: u64 = BASE_NS + 2_700;
+
+    struct Path {
+        efe: Efe,
+        now_ns: u64,
+    }
+
+    impl Path {
+        fn new(limits: &Limits) -> Self {
+            Self { efe: Efe::new(limits), now_ns: 1_000_000 }
+        }
+
+        /// Past probing, with this window.
+        fn running(limits: &Limits, window: f64) -> Self {
+            let mut path = Self::new(limits);
+            path.efe.phase = Phase::Run;
+            path.round_trips(1, |_| AIMED_NS);
+            path.efe.set_window(window);
+            path.efe.remembered = [(0, window); REMEMBERED];
+            path
+        }
+
+        /// A frame that left a round-trip time ago is acknowledged.
+        fn ack(&mut self, rtt_ns: u64, window_limited: bool) {
+            self.efe.on_ack(&Acked {
+                now_ns: self.now_ns,
+                bytes: 1000,
+                rtt_ns: Some(rtt_ns),
+                tx_ns: Some(self.now_ns - rtt_ns),
+                srtt_ns: rtt_ns,
+                min_rtt_ns: BASE_NS,
+                in_flight_bytes: 0,
+                window_limited,
+                congested: false,
+            });
+        }
+
+        /// Ten acknowledgements a round trip, of frames that took so long.
+        fn round_trips(&mut self, count: u32, rtt_ns: impl Fn(u32) -> u64) {
+            for at in 0..10 * count {
+                self.now_ns += BASE_NS / 10;
+                self.efe.on_sent(self.now_ns, 1000, 1000);
+                self.ack(rtt_ns(at), true);
+            }
+        }
+
+        fn lose(&mut self, bytes: u64, rtt_ns: u64) {
+            let (now_ns, newest_tx_ns) = (self.now_ns, self.now_ns - BASE_NS);
+            let min_rtt_ns = BASE_NS;
+            self.efe.on_loss(&Lost { now_ns, bytes, newest_tx_ns, rtt_ns, min_rtt_ns, in_flight_bytes: 0 });
+        }
+
+        fn frames(&self) -> f64 {
+            self.efe.window / 1000.0
+        }
+    }
+
+    #[test]
+    fn probing_adds_what_arrives_until_there_is_a_queue() {
+        let mut path = Path::new(&LIMITS);
+        assert_eq!((path.frames(), path.efe.is_probing()), (4.0, true));
+        path.round_trips(3, |_| BASE_NS);
+        let frames = path.frames();
+        assert!((20.0..=40.0).contains(&frames) && path.efe.is_probing(), "{frames}");
+        path.now_ns += 1_000;
+        path.round_trips(1, |_| 2 * BASE_NS);
+        assert!(path.frames() < frames && !path.efe.is_probing(), "{}", path.frames());
+    }
+
+    #[test]
+    fn a_window_whose_queue_is_as_long_as_aimed_stays_but_for_the_increase() {
+        let mut path = Path::running(&LIMITS, 100_000.0);
+        path.round_trips(10, |_| AIMED_NS);
+        assert!((100.0..=130.0).contains(&path.frames()), "{}", path.frames());
+    }
+
+    #[test]
+    fn a_queue_twice_as_long_takes_the_window_back_in_proportion_and_no_further() {
+        let mut path = Path::running(&LIMITS, 100_000.0);
+        // The window that these frames met was 100; the answer is one, however many tell of it.
+        path.round_trips(1, |_| AIMED_NS + 2_700);
+        let wanted = 100.0 * AIMED_NS as f64 / (AIMED_NS + 2_700) as f64;
+        assert!((path.frames() - wanted).abs() < 8.0, "{} and {wanted}", path.frames());
+    }
+
+    #[test]
+    fn a_queue_that_grows_is_answered_before_it_is_too_long() {
+        let mut path = Path::running(&LIMITS, 100_000.0);
+        path.round_trips(1, |at| BASE_NS + 2_000 + 60 * u64::from(at));
+        let steady = {
+            let mut path = Path::running(&LIMITS, 100_000.0);
+            path.round_trips(1, |_| BASE_NS + 2_270);
+            path.frames()
+        };
+        assert!(path.frames() < steady, "{} and {steady}", path.frames());
+    }
+
+    #[test]
+    fn without_a_queue_the_window_grows_by_a_part_of_itself_unless_there_is_nothing_to_send() {
+        let mut path = Path::running(&LIMITS, 100_000.0);
+        path.round_trips(3, |_| BASE_NS);
+        assert!((140.0..=220.0).contains(&path.frames()), "{}", path.frames());
+        let frames = path.frames();
+        for _ in 0..100 {
+            path.now_ns += BASE_NS / 10;
+            path.ack(BASE_NS, false);
+        }
+        assert!(path.frames() <= frames);
+    }
+
+    #[test]
+    fn a_loss_counts_only_with_a_long_queue_and_once_a_round_trip() {
+        let mut path = Path::running(&LIMITS, 100_000.0);
+        path.lose(1000, AIMED_NS);
+        assert_eq!(path.frames(), 100.0);
+        path.lose(1000, 2 * BASE_NS);
+        assert_eq!(path.frames(), 70.0);
+        path.lose(1000, 2 * BASE_NS);
+        assert_eq!(path.frames(), 70.0);
+        path.efe.on_spurious(path.now_ns);
+        assert_eq!(path.frames(), 100.0);
+    }
+
+    #[test]
+    fn losses_that_no_damaged_link_has_halve_the_window() {
+        let mut path = Path::running(&LIMITS, 100_000.0);
+        path.round_trips(1, |_| AIMED_NS);
+        path.lose(10_000, BASE_NS);
+        path.round_trips(2, |_| AIMED_NS);
+        assert!((45.0..=65.0).contains(&path.frames()), "{}", path.frames());
+    }
+
+    #[test]
+    fn a_timeout_halves_the_window_down_to_two_frames() {
+        let mut path = Path::running(&LIMITS, 100_000.0);
+        path.efe.on_rto(path.now_ns);
+        assert_eq!(path.frames(), 50.0);
+        (0..20).for_each(|_| path.efe.on_rto(path.now_ns));
+        path.round_trips(50, |_| 100 * BASE_NS);
+        assert!((2.0..3.0).contains(&path.frames()), "{}", path.frames());
+    }
+
+    #[test]
+    fn what_comes_and_goes_within_the_noise_is_no_queue_and_what_stays_is() {
+        let noisy = Limits { noise_ns: 50_000, ..LIMITS };
+        let mut path = Path::running(&noisy, 100_000.0);
+        path.round_trips(100, |at| BASE_NS + if at % 7 == 0 { 1_000 } else { 300_000 });
+        assert!(path.frames() >= 100.0, "{}", path.frames());
+        path.round_trips(100, |_| 300_000);
+        assert!(path.frames() < 100.0, "{}", path.frames());
+    }
+
+    #[test]
+    fn senders_at_their_caps_share_the_port_at_its_rate_however_many() {
+        for senders in [1, 2, 32, 256, 1000] {
+            let cap = receiver_cap_bytes(12_500_000_000, BASE_NS, 1000, senders);
+            let mut path = Path::running(&LIMITS, 1e6);
+            path.efe.set_receiver_cap_bytes(u64::from(cap));
+            path.round_trips(5, |_| AIMED_NS);
+            assert_eq!(path.efe.window_bytes(), u64::from(cap));
+            let rate = path.efe.pacing_rate().expect("it paces") * u64::from(senders);
+            // Hundreds are held apart by pacing alone, a few by their windows.
+            let (least, most) = if senders >= 256 { (0.97, 1.0) } else { (0.97, 1.26) };
+            let share = rate as f64 / 12.5e9;
+            assert!((least..=most).contains(&share), "{senders} senders: {share}");
+        }
+    }
+}
