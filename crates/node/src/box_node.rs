@@ -7,7 +7,7 @@ use etherslot_pci::endpoint::Endpoint;
 use etherslot_pci::function::ResetKind;
 use etherslot_pci::hierarchy::Hierarchy;
 use etherslot_session::{
-    Config as SessionConfig, Deliver, Heard, Listener, Session, State as SessionState, parse_frame,
+    Config as SessionConfig, Deliver, Heard, Listener, Routes, Session, State as SessionState, parse_frame,
 };
 use etherslot_wire::FunctionId;
 use etherslot_wire::control::{AttachStatus, CONTROL_STREAM, CloseReason, Message, Name};
@@ -67,7 +67,9 @@ struct Attachment {
 }
 
 struct Host<A> {
+    /// Where it greeted from.
     address: A,
+    routes: Routes<A>,
     session: Box<Session>,
     hierarchy: Hierarchy,
     attachments: Vec<Attachment>,
@@ -158,15 +160,24 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
             self.counters.malformed_frames += 1;
             return;
         };
-        let is_it = |host: &&mut Host<A>| host.session.epoch() == header.dst_epoch && host.address == *from;
-        if let Some(host) = self.hosts.iter_mut().find(is_it) {
+        let mut at = None;
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            if host.session.epoch() == header.dst_epoch
+                && let Some(path) = host.routes.path_or_join(&mut host.session, now_ns, from, &header)
+            {
+                at = Some((index, path));
+                break;
+            }
+        }
+        if let Some((index, path)) = at {
+            let host = &mut self.hosts[index];
             let mut inbound = Inbound {
                 now_ns,
                 hierarchy: &mut host.hierarchy,
                 asked: &mut host.asked,
                 stray: &mut self.counters.stray_records,
             };
-            host.session.handle_frame(now_ns, &header, body, &mut inbound);
+            host.session.handle_frame_on(now_ns, path, &header, body, &mut inbound);
         } else if header.kind == FrameKind::Hello {
             self.hello(now_ns, *from, &header, body);
         } else {
@@ -206,6 +217,7 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         hierarchy.set_peer_to_peer(false);
         self.hosts.push(Host {
             address: from,
+            routes: Routes::new(from),
             session,
             hierarchy,
             attachments: Vec::new(),
@@ -259,8 +271,10 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
             progress = true;
         }
         for host in &mut self.hosts {
-            let address = host.address;
-            progress |= host.session.transmit(now_ns, &mut |frames| send(&address, frames));
+            let routes = &host.routes;
+            progress |= host.session.transmit_paths(now_ns, &mut |path, frames| {
+                routes.address(path).map_or(0, |address| send(&address, frames))
+            });
         }
         progress
     }

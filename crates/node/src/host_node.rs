@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use etherslot_session::{Config as SessionConfig, Deliver, Session, State as SessionState, parse_frame};
+use etherslot_session::{
+    Config as SessionConfig, Deliver, Routes, Session, State as SessionState, parse_frame,
+};
 use etherslot_wire::control::{CONTROL_STREAM, CloseReason, Message, Name};
 
 use etherslot_wire::record::Kind;
@@ -45,7 +47,11 @@ pub struct HostCounters {
 
 #[derive(Debug)]
 struct Peer<A> {
+    /// What it is called by: the first of `addresses` as configured.
     address: A,
+    /// Where it is reached. The next attempt at a session begins with the first; the others become paths of it.
+    addresses: Vec<A>,
+    routes: Routes<A>,
     session: Option<Session>,
     up: bool,
     connect_at_ns: u64,
@@ -112,6 +118,8 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             let peer = known.unwrap_or_else(|| {
                 peers.push(Peer {
                     address: slot.address,
+                    addresses: vec![slot.address],
+                    routes: Routes::new(slot.address),
                     session: None,
                     up: false,
                     connect_at_ns: 0,
@@ -130,6 +138,16 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         node
     }
 
+    /// The box at `address`, that of a slot, is reached at `further` as well: by another link of ours, another Port of
+    /// it, or both. Sessions get a path for each address, as far as their configuration allows.
+    pub fn add_address(&mut self, address: A, further: A) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.address == address)
+            && !peer.addresses.contains(&further)
+        {
+            peer.addresses.push(further);
+        }
+    }
+
     /// Takes a frame that came from `from`.
     pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8], guest: &mut dyn Guest) {
         let Ok((header, body)) = parse_frame(frame) else {
@@ -137,10 +155,12 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             return;
         };
         let is_it = |peer: &&mut Peer<A>| {
-            peer.address == *from
-                && peer.session.as_ref().is_some_and(|session| session.epoch() == header.dst_epoch)
+            peer.session.as_ref().is_some_and(|session| session.epoch() == header.dst_epoch)
+                && peer.routes.path(from).is_some()
         };
-        let Some(peer) = self.peers.iter_mut().find(is_it) else {
+        let known = self.peers.iter_mut().find(is_it);
+        let Some((peer, path)) = known.and_then(|peer| peer.routes.path(from).map(|path| (peer, path)))
+        else {
             self.counters.foreign_frames += 1;
             return;
         };
@@ -153,7 +173,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             stray: &mut self.counters.stray_records,
             guest,
         };
-        session.handle_frame(now_ns, &header, body, &mut inbound);
+        session.handle_frame_on(now_ns, path, &header, body, &mut inbound);
         while let Some((stream, message)) = peer.control.pop_front() {
             let member =
                 |stream: u16| (stream as usize).checked_sub(1).and_then(|member| peer.slots.get(member));
@@ -177,6 +197,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         for peer in &mut self.peers {
             if peer.session.is_none() && peer.connect_at_ns <= now_ns {
                 peer.session = Some(Session::connect(&self.config, self.epochs.next(), now_ns));
+                peer.routes = Routes::new(peer.addresses[0]);
                 progress = true;
             }
             let Some(session) = &mut peer.session else { continue };
@@ -187,6 +208,9 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 SessionState::Up if !peer.up => {
                     tracing::info!(peer = %peer.address, "session up");
                     peer.up = true;
+                    for &further in &peer.addresses[1..] {
+                        peer.routes.add(session, now_ns, further);
+                    }
                     self.counters.sessions_up += 1;
                     for &slot in &peer.slots {
                         self.slots[slot].session_up();
@@ -201,6 +225,8 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                             self.slots[slot].session_lost(guest);
                         }
                     }
+                    // The link of this one may be the trouble.
+                    peer.addresses.rotate_left(1);
                     peer.session = None;
                     peer.control.clear();
                     peer.connect_at_ns = now_ns + RECONNECT_NS;
@@ -223,8 +249,10 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         let mut progress = false;
         for peer in &mut self.peers {
             if let Some(session) = &mut peer.session {
-                let address = peer.address;
-                progress |= session.transmit(now_ns, &mut |frames| send(&address, frames));
+                let routes = &peer.routes;
+                progress |= session.transmit_paths(now_ns, &mut |path, frames| {
+                    routes.address(path).map_or(0, |address| send(&address, frames))
+                });
             }
         }
         progress

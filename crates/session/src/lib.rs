@@ -33,6 +33,7 @@ mod paths;
 mod receive;
 mod recovery;
 mod replay;
+mod routes;
 mod rtt;
 mod send;
 mod session;
@@ -45,6 +46,7 @@ pub use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{Error, Header};
 pub use listener::{Heard, Listener, Refusal};
 pub use path::{MAX_PATHS, PathId, PathReport};
+pub use routes::Routes;
 
 pub use session::{DeadReason, Deliver, Full, Session, State};
 

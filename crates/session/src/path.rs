@@ -10,6 +10,8 @@ use crate::controller::{Acked, Controller, Limits};
 use crate::health::Health;
 use crate::recovery::Recovery;
 
+/// Times of one burst are a few ns apart, and so may be this far ahead of the clock.
+const AHEAD_NS: u32 = 1 << 16;
 /// The most paths of a session.
 pub const MAX_PATHS: usize = 4;
 
@@ -127,15 +129,18 @@ impl Path {
     /// Takes the echo of one of our transmissions on this path: when that left, and the round-trip time if the echo is
     /// not an old one repeated.
     pub(crate) fn on_echo(&mut self, now_ns: u64, echo: frame::Echo) -> Option<Echo> {
-        // Times of one burst are a few ns apart and may be ahead of the clock.
         let ago_ns = (now_ns as u32).wrapping_sub(echo.ts_ns);
         let ahead_ns = echo.ts_ns.wrapping_sub(now_ns as u32);
-        let (tx_ns, ago_ns) = if ahead_ns < 1 << 16 {
+        let (tx_ns, ago_ns) = if ahead_ns < AHEAD_NS {
             (now_ns + u64::from(ahead_ns), 0)
         } else {
             (now_ns.checked_sub(u64::from(ago_ns))?, ago_ns)
         };
-        let rtt_ns = u64::from(ago_ns.checked_sub(echo.hold_ns)?);
+        let rtt_ns = match echo.hold_ns.checked_sub(ago_ns) {
+            None => u64::from(ago_ns - echo.hold_ns),
+            Some(0..AHEAD_NS) => 0,
+            Some(_) => return None,
+        };
         let is_new = self.echoed_ts_ns.replace(echo.ts_ns) != Some(echo.ts_ns);
         if is_new {
             self.recovery.rtt.sample(now_ns, rtt_ns);

@@ -109,7 +109,7 @@ impl Function for Engine {
 pub struct Machine {
     pub memory: Vec<u8>,
     pub interrupts: Vec<Interrupt>,
-    answers: VecDeque<(u64, Vec<u8>)>,
+    pub answers: VecDeque<(u64, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
     pub attached: Vec<Device>,
     pub lost: usize,

@@ -383,3 +383,25 @@ fn a_path_that_was_joined_by_a_stranger_gets_questions_and_answers_and_nothing_e
     let header = world.forged(first + 1000);
     assert!(world.land(1, 9, &bytes(&header)).is_some());
 }
+
+#[test]
+fn a_question_and_its_answer_take_no_longer_than_the_loss_of_a_path_each_way() {
+    for cut in 0..2 {
+        for idle_ms in [0, 1, 30, 99, 150, 300] {
+            for delay_us in [1, 20, 200] {
+                let mut world = World::new(1, &config(), &[link(0, delay_us * US); 2]);
+                world.run_until(idle_ms * MS, |_| false);
+                for is_cut in [false, true] {
+                    world.cut(cut, is_cut);
+                    let start_ns = world.now_ns;
+                    world.ends[0].put(1, 100);
+                    assert!(world.run_until(10 * MS, World::is_all_delivered));
+                    world.ends[1].put(1, 100);
+                    assert!(world.run_until(10 * MS, World::is_all_delivered));
+                    let took_ns = world.now_ns - start_ns;
+                    assert!(took_ns < 10 * MS, "{cut} {idle_ms} {delay_us} {is_cut}: {took_ns}");
+                }
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use etherslot_session::{Config, Heard, Listener, PathId, PathReport, Session, State, parse_frame};
+use etherslot_session::{Config, Heard, Listener, PathId, PathReport, Routes, Session, State, parse_frame};
 use etherslot_wire::frame::{self, Header};
 use etherslot_wire::record::Kind;
 use rand::rngs::SmallRng;
@@ -22,7 +22,7 @@ pub(crate) struct End {
     pub(crate) sink: Sink,
     pub(crate) sent: Vec<u64>,
     /// For each path its link.
-    pub(crate) links: Vec<usize>,
+    pub(crate) routes: Routes<usize>,
     buffer: Vec<u8>,
 }
 
@@ -32,8 +32,8 @@ impl End {
     }
 
     pub(crate) fn path(&self, link: usize) -> PathReport {
-        let at = self.links.iter().position(|&known| known == link).expect("a path");
-        self.session.as_ref().and_then(|session| session.paths().nth(at)).expect("a path")
+        let id = self.routes.path(&link).expect("a path");
+        self.session.as_ref().and_then(|session| session.paths().nth(id.index())).expect("a path")
     }
 
     fn is_up(&self) -> bool {
@@ -88,7 +88,7 @@ impl World {
             session: None,
             sink: Sink::default(),
             sent: vec![0; 64],
-            links: vec![0],
+            routes: Routes::new(0),
             buffer: Vec::new(),
         };
         let mut world = Self {
@@ -108,9 +108,8 @@ impl World {
         assert!(world.run_until(900 * MS, |world| world.ends.iter().all(End::is_up)));
         for link in 1..links.len() {
             let now_ns = world.now_ns;
-            let Some(path) = world.ends[0].session().add_path(now_ns) else { break };
-            assert_eq!(path.index(), world.ends[0].links.len());
-            world.ends[0].links.push(link);
+            let End { session, routes, .. } = &mut world.ends[0];
+            routes.add(session.as_mut().expect("a session"), now_ns, link);
         }
         world
     }
@@ -153,16 +152,9 @@ impl World {
         let now_ns = self.now_ns;
         let end = &mut self.ends[to];
         if let Some(session) = end.session.as_mut().filter(|session| session.epoch() == header.dst_epoch) {
-            let known = end.links.iter().position(|&known| known == link);
-            let path = match known {
-                Some(at) => session.paths().nth(at).map(|path| path.id)?,
-                None if to == 1 => {
-                    let path = session.join(now_ns, &header)?;
-                    end.links.resize(end.links.len().max(path.index() + 1), usize::MAX);
-                    end.links[path.index()] = link;
-                    path
-                }
-                None => return None,
+            let path = match to {
+                0 => end.routes.path(&link)?,
+                _ => end.routes.path_or_join(session, now_ns, &link, &header)?,
             };
             session.handle_frame_on(now_ns, path, &header, body, &mut end.sink);
             return Some(path);
@@ -173,7 +165,7 @@ impl World {
                 Heard::Reply(bytes) => self.launch(1, link, &reply[..bytes]),
                 Heard::Accept(session) => {
                     self.ends[1].session = Some(*session);
-                    self.ends[1].links = vec![link];
+                    self.ends[1].routes = Routes::new(link);
                 }
                 Heard::Dropped(_) => {}
             }
@@ -185,10 +177,11 @@ impl World {
     pub(crate) fn caught(&mut self, from: usize) -> Vec<(usize, Vec<u8>)> {
         let mut out = Vec::new();
         let now_ns = self.now_ns;
-        let End { session, links, .. } = &mut self.ends[from];
+        let End { session, routes, .. } = &mut self.ends[from];
         if let Some(session) = session {
             session.transmit_paths(now_ns, &mut |path, frames| {
-                out.extend(frames.iter().map(|frame| (links[path.index()], frame.to_vec())));
+                let link = routes.address(path).expect("a route");
+                out.extend(frames.iter().map(|frame| (link, frame.to_vec())));
                 frames.len()
             });
         }
