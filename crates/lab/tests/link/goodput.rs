@@ -65,8 +65,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// The simulator's contender with the controller that nodes have.
 fn of_nodes() -> Contender {
-    let limits =
-        Limits { frame_bytes: FRAME_BYTES.into(), window_frames: 256, rate: None, mode: Mode::Selective };
+    let limits = Limits {
+        frame_bytes: FRAME_BYTES.into(),
+        window_frames: 256,
+        rate: None,
+        noise_ns: 0,
+        mode: Mode::Selective,
+    };
     let controller = format!("{:?}", (Config::default().controller)(&limits));
     let name = controller.split_whitespace().next().unwrap_or_default().to_lowercase();
     contender(&name).unwrap_or_else(|| panic!("the simulator has no {name:?}"))
