@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::options::{
     Address, BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions,
-    NamespaceOptions, NvmeOptions, SessionOptions, SlotOptions,
+    MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
-use crate::value;
+use crate::value::{self, OneOrMore};
 
 /// A peer silent for this long is dead.
 pub(crate) const DEFAULT_DEAD_AFTER: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(crate) const HEARTBEATS: u32 = 10;
 #[serde(deny_unknown_fields)]
 pub(crate) struct BoxFile {
     node: Node,
-    link: Spanned<Link>,
+    link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
     #[serde(default, rename = "device")]
     devices: Vec<Spanned<Device>>,
@@ -39,7 +39,7 @@ pub(crate) struct BoxFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct HostFile {
     node: Node,
-    link: Spanned<Link>,
+    link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
     #[serde(default, rename = "slot")]
     slots: Vec<Spanned<Slot>>,
@@ -89,6 +89,9 @@ enum Kind {
 struct Session {
     /// Published behaviour: in-order receiver, Go-Back-N.
     classic: bool,
+    /// The most paths of a session.
+    #[serde(deserialize_with = "value::paths")]
+    paths: Option<u8>,
     /// Frames in flight and held out of order.
     #[serde(deserialize_with = "value::window_frames")]
     window_frames: Option<u16>,
@@ -145,9 +148,9 @@ struct Slot {
     /// The device's name in the box.
     #[serde(deserialize_with = "value::device_name")]
     device: String,
-    /// The box's address: a MAC for `packet`, address and port for `udp`.
-    #[serde(deserialize_with = "value::address")]
-    r#box: Address,
+    /// The box's address: a MAC for `packet`, address and port for `udp`; with several links, one for each.
+    #[serde(deserialize_with = "value::addresses")]
+    r#box: Vec<Address>,
     /// Where QEMU connects.
     socket: PathBuf,
     #[serde(default)]
@@ -206,6 +209,37 @@ fn loop_options(node: &Node, overrides: &Overrides) -> Result<LoopOptions> {
     Ok(LoopOptions { name: node.name.clone(), busy_poll, control })
 }
 
+/// All links. What a flag says about the link, it says about each of them.
+fn links_options(
+    text: &str,
+    links: &Spanned<OneOrMore<Spanned<Link>, Link>>,
+    overrides: &Overrides,
+) -> Result<Vec<LinkOptions>> {
+    let links = match links.get_ref() {
+        OneOrMore::One(link) => {
+            return Ok(vec![link_options(link, overrides).with_context(|| place(text, links))?]);
+        }
+        OneOrMore::More(more) => {
+            ensure!(!more.is_empty(), "there is no link: add [link]");
+            ensure!(more.len() <= MAX_PATHS, "there are more than {MAX_PATHS} [[link]]: remove some");
+            more
+        }
+    };
+    let mut all: Vec<LinkOptions> = Vec::new();
+    for link in links {
+        let mut options = link_options(link.get_ref(), overrides).with_context(|| place(text, link))?;
+        let is_taken = |options: &LinkOptions| all.iter().any(|other| other.capture == options.capture);
+        if options.capture.is_some() && is_taken(&options) {
+            // One file takes one link.
+            let mut path = options.capture.take().unwrap_or_default().into_os_string();
+            path.push(format!(".{}", all.len()));
+            options.capture = Some(path.into());
+        }
+        all.push(options);
+    }
+    Ok(all)
+}
+
 fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
     let kind = match link.kind {
         Kind::Packet => {
@@ -231,7 +265,7 @@ fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
     })
 }
 
-fn session_options(session: &Session) -> Result<SessionOptions> {
+fn session_options(session: &Session, links: usize) -> Result<SessionOptions> {
     let dead_after = session.dead_after.unwrap_or(DEFAULT_DEAD_AFTER);
     let heartbeat = session.heartbeat.unwrap_or(dead_after / HEARTBEATS);
     ensure!(
@@ -241,6 +275,7 @@ fn session_options(session: &Session) -> Result<SessionOptions> {
     ensure!(dead_after <= Duration::from_secs(4), "[session] dead_after is more than 4s: use 4s or less");
     Ok(SessionOptions {
         classic: session.classic,
+        paths: session.paths.unwrap_or(links as u8),
         window_frames: session.window_frames,
         dead_after,
         heartbeat,
@@ -251,16 +286,18 @@ fn session_options(session: &Session) -> Result<SessionOptions> {
 fn common(
     text: &str,
     node: &Node,
-    link: &Spanned<Link>,
+    links: &Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<&Spanned<Session>>,
     overrides: &Overrides,
-) -> Result<(LoopOptions, LinkOptions, SessionOptions)> {
-    let link = link_options(link.get_ref(), overrides).with_context(|| place(text, link))?;
+) -> Result<(LoopOptions, Vec<LinkOptions>, SessionOptions)> {
+    let links = links_options(text, links, overrides)?;
     let session = match session {
-        Some(session) => session_options(session.get_ref()).with_context(|| place(text, session))?,
-        None => session_options(&Session::default())?,
+        Some(session) => {
+            session_options(session.get_ref(), links.len()).with_context(|| place(text, session))?
+        }
+        None => session_options(&Session::default(), links.len())?,
     };
-    Ok((loop_options(node, overrides)?, link, session))
+    Ok((loop_options(node, overrides)?, links, session))
 }
 
 fn device_options(device: Device, others: &[DeviceOptions]) -> Result<DeviceOptions> {
@@ -285,45 +322,62 @@ fn device_options(device: Device, others: &[DeviceOptions]) -> Result<DeviceOpti
     Ok(DeviceOptions { name, nvme })
 }
 
-fn slot_options(slot: Slot, link: &LinkKind, others: &[SlotOptions]) -> Result<SlotOptions> {
-    let Slot { device, r#box: address, socket, interrupts } = slot;
-    match (link, address) {
-        (LinkKind::Packet { .. }, Address::Mac(_)) | (LinkKind::Udp { .. }, Address::Udp(_)) => {}
-        (LinkKind::Packet { .. }, _) => {
-            bail!("[[slot]] box = \"{address}\" is no MAC address, as a link of kind = \"packet\" needs")
-        }
-        (LinkKind::Udp { .. }, _) => {
-            bail!("[[slot]] box = \"{address}\" is not ADDRESS:PORT, as a link of kind = \"udp\" needs")
+fn slot_options(slot: Slot, links: &[LinkOptions], others: &[SlotOptions]) -> Result<SlotOptions> {
+    let Slot { device, r#box: addresses, socket, interrupts } = slot;
+    ensure!(
+        addresses.len() <= links.len(),
+        "[[slot]] box has {} addresses, but there are {} links: write one for each link, in the order of the links",
+        addresses.len(),
+        links.len()
+    );
+    for (link, &address) in links.iter().zip(&addresses) {
+        match (&link.kind, address) {
+            (LinkKind::Packet { .. }, Address::Mac(_)) | (LinkKind::Udp { .. }, Address::Udp(_)) => {}
+            (LinkKind::Packet { .. }, _) => {
+                bail!("[[slot]] box = \"{address}\" is no MAC address, as a link of kind = \"packet\" needs")
+            }
+            (LinkKind::Udp { .. }, _) => {
+                bail!("[[slot]] box = \"{address}\" is not ADDRESS:PORT, as a link of kind = \"udp\" needs")
+            }
         }
     }
+    let Some((&address, further)) = addresses.split_first() else {
+        bail!("[[slot]] box is empty: write the box's address on each link");
+    };
+    let routes = Routes::new(address, further.iter().copied());
+    ensure!(
+        others.iter().all(|other| other.routes == routes
+            || other.routes.iter().all(|known| routes.iter().all(|via| via != known))),
+        "[[slot]] box = \"{address}\": the slots of a box have all to name the same addresses"
+    );
     ensure!(
         others.iter().all(|other| other.socket != socket),
         "[[slot]] socket = {} stands twice: every slot needs its own",
         socket.display()
     );
     ensure!(
-        others.iter().all(|other| other.device != device || other.address != address),
+        others.iter().all(|other| other.device != device || other.routes != routes),
         "[[slot]] device = {device:?} of box {address} stands twice: a device has one slot"
     );
     let interrupts = match interrupts {
         InterruptKind::MsiX => Interrupts::MsiX,
         InterruptKind::Msi => Interrupts::Msi,
     };
-    Ok(SlotOptions { device, address, socket, interrupts })
+    Ok(SlotOptions { device, routes, socket, interrupts })
 }
 
 impl File for BoxFile {
     type Options = BoxOptions;
 
     fn options(self, text: &str, overrides: &Overrides) -> Result<BoxOptions> {
-        let (run, link, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
         ensure!(!self.devices.is_empty(), "the box has no [[device]]: add at least one");
         let mut devices = Vec::new();
         for device in self.devices {
             let place = place(text, &device);
             devices.push(device_options(device.into_inner(), &devices).context(place)?);
         }
-        Ok(BoxOptions { run, link, session, devices })
+        Ok(BoxOptions { run, links, session, devices })
     }
 }
 
@@ -331,14 +385,14 @@ impl File for HostFile {
     type Options = HostOptions;
 
     fn options(self, text: &str, overrides: &Overrides) -> Result<HostOptions> {
-        let (run, link, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
         ensure!(!self.slots.is_empty(), "the host has no [[slot]]: add at least one");
         let mut slots = Vec::new();
         for slot in self.slots {
             let place = place(text, &slot);
-            slots.push(slot_options(slot.into_inner(), &link.kind, &slots).context(place)?);
+            slots.push(slot_options(slot.into_inner(), &links, &slots).context(place)?);
         }
-        Ok(HostOptions { run, link, session, slots })
+        Ok(HostOptions { run, links, session, slots })
     }
 }
 
@@ -378,6 +432,48 @@ socket = "/run/disk0.sock"
         let options = parse::<HostFile>(HOST, &Overrides::default()).unwrap();
         assert_eq!(options.slots[0].interrupts, Interrupts::MsiX);
     }
+
+    #[test]
+    fn several_links_have_an_address_of_the_box_each() {
+        let two = HOST
+            .replace("[link]\nkind = \"packet\"\ninterface = \"eth0\"", TWO_LINKS)
+            .replace("box = \"02:00:00:00:00:02\"", "box = [\"02:00:00:00:00:02\", \"10.0.0.2:4700\"]");
+        let flags = Overrides { capture: Some("all.pcapng".into()), ..Overrides::default() };
+        let options = parse::<HostFile>(&two, &flags).unwrap();
+        assert_eq!((options.links.len(), options.session.paths), (2, 2));
+        let captures: Vec<_> = options.links.iter().map(|link| link.capture.clone().unwrap()).collect();
+        assert_eq!(captures, [PathBuf::from("all.pcapng"), PathBuf::from("all.pcapng.1")]);
+        let routes: Vec<String> = options.slots[0].routes.iter().map(|via| via.to_string()).collect();
+        assert_eq!(routes, ["02:00:00:00:00:02", "10.0.0.2:4700 by link 1"]);
+        let second = two[two.find("[[slot]]").unwrap()..].replace("disk0", "disk1");
+        assert!(parse::<HostFile>(&format!("{two}{second}"), &Overrides::default()).is_ok());
+        for (from, to, line, remedy) in [
+            ("listen = \"0.0.0.0:0\"", "interface = \"eth1\"", 6, "change the kind"),
+            ("\"10.0.0.2:4700\"", "\"02:00:00:00:00:03\"", 10, "ADDRESS:PORT"),
+            ("\"10.0.0.2:4700\"", "\"nowhere\"", 12, "MAC"),
+            ("\"10.0.0.2:4700\"]", "\"10.0.0.2:4700\", \"10.0.0.2:4701\"]", 10, "2 links"),
+            ("[\"02:00:00:00:00:02\", \"10.0.0.2:4700\"]", "[]", 10, "empty"),
+            ("[[slot]]", "[session]\npaths = 5\n[[slot]]", 11, "1 to 4"),
+        ] {
+            let bad = two.replacen(from, to, 1);
+            let error = format!("{:#}", parse::<HostFile>(&bad, &Overrides::default()).expect_err(to));
+            assert!(error.contains(remedy) && error.contains(&format!("line {line}")), "{to}: {error}");
+        }
+        let other = second.replace("\"10.0.0.2:4700\"", "\"10.0.0.2:4701\"");
+        let error = parse::<HostFile>(&format!("{two}{other}"), &Overrides::default()).unwrap_err();
+        assert!(format!("{error:#}").contains("same addresses"), "{error:#}");
+        let many = TWO_LINKS.repeat(3);
+        let error = parse::<HostFile>(&two.replace(TWO_LINKS, &many), &Overrides::default()).unwrap_err();
+        assert!(format!("{error:#}").contains("more than 4"), "{error:#}");
+    }
+
+    const TWO_LINKS: &str = r#"[[link]]
+kind = "packet"
+interface = "eth0"
+[[link]]
+kind = "udp"
+listen = "0.0.0.0:0"
+"#;
 
     /// What is changed in the good file, the line where the mistake is, and words of the remedy.
     type Case = (&'static str, &'static str, usize, &'static str);

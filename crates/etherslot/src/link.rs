@@ -6,12 +6,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
 use etherslot_runtime::link_test::{
     self, EndOptions, Flow, Latency, Phase, Progress, RECORD_BYTES, Report, TestOptions,
 };
-use etherslot_runtime::options::{Address, Impairment, LinkKind, LinkOptions, LoopOptions, SessionOptions};
+use etherslot_runtime::options::{
+    Address, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, Routes, SessionOptions,
+};
 
 use crate::config;
 use crate::stat::{self, Output};
@@ -37,9 +39,9 @@ pub(crate) struct Serve {
 
 #[derive(Args)]
 pub(crate) struct Test {
-    /// Where `link serve` runs: a MAC address, or address and port for UDP.
-    #[arg(value_name = "PEER")]
-    peer: Address,
+    /// Where `link serve` runs: a MAC address, or address and port for UDP. With several links, an address on each.
+    #[arg(value_name = "PEER", required = true, num_args = 1..=MAX_PATHS)]
+    peers: Vec<Address>,
     #[command(flatten)]
     end: End,
     /// How long bulk records are sent; as long again, but at most a second, pings are sent alone before.
@@ -62,12 +64,12 @@ pub(crate) struct Test {
 /// One end: its link and its session.
 #[derive(Args)]
 struct End {
-    /// Raw Ethernet on this interface.
+    /// Raw Ethernet on this interface. Given several times: several links, for a path each.
     #[arg(long, value_name = "INTERFACE", conflicts_with = "listen")]
-    interface: Option<String>,
-    /// UDP at this address and port; the test takes any free port if none is given.
+    interface: Vec<String>,
+    /// UDP at this address and port, several times for several links; the test takes any free port if none is given.
     #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
+    listen: Vec<SocketAddr>,
     /// UDP: the path's MTU, if it is not the interface's.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(624..=9284))]
     mtu: Option<u16>,
@@ -104,32 +106,42 @@ fn faults(text: &str) -> Result<String, String> {
 }
 
 impl End {
-    /// What is to be opened; `unsaid` is the address to listen at if neither that nor an interface was given.
-    fn options(self, name: &str, unsaid: Option<SocketAddr>) -> Result<EndOptions> {
+    /// What is to be opened; `unsaid` are the addresses to listen at if neither such nor an interface was given.
+    fn options(self, name: &str, unsaid: Vec<SocketAddr>) -> Result<EndOptions> {
         let Self { interface, listen, mtu, classic, window_frames, busy_poll, capture, impair } = self;
-        let kind = match (interface, listen.or(unsaid)) {
-            (Some(_), _) if mtu.is_some() => bail!("--mtu is for UDP: an interface has its own"),
-            (Some(interface), _) => LinkKind::Packet { interface },
-            (None, Some(listen)) => LinkKind::Udp { listen, mtu },
-            (None, None) => {
-                bail!("which link? Add --interface for raw Ethernet, or --listen ADDRESS:PORT for UDP")
-            }
+        let listen = if listen.is_empty() { unsaid } else { listen };
+        let kinds: Vec<LinkKind> = if interface.is_empty() {
+            listen.into_iter().map(|listen| LinkKind::Udp { listen, mtu }).collect()
+        } else if mtu.is_some() {
+            bail!("--mtu is for UDP: an interface has its own")
+        } else {
+            interface.into_iter().map(|interface| LinkKind::Packet { interface }).collect()
         };
+        if kinds.is_empty() {
+            bail!("which link? Add --interface for raw Ethernet, or --listen ADDRESS:PORT for UDP")
+        }
+        ensure!(kinds.len() <= MAX_PATHS, "more than {MAX_PATHS} links: use {MAX_PATHS} or fewer");
+        ensure!(kinds.len() == 1 || capture.is_none(), "--capture takes one link: there are {}", kinds.len());
         let session = SessionOptions {
             classic,
+            paths: kinds.len() as u8,
             window_frames,
             dead_after: config::DEFAULT_DEAD_AFTER,
             heartbeat: config::DEFAULT_DEAD_AFTER / config::HEARTBEATS,
         };
         let run = LoopOptions { name: name.to_owned(), busy_poll, control: None };
-        Ok(EndOptions { run, link: LinkOptions { kind, capture, impair }, session })
+        let links = kinds
+            .into_iter()
+            .map(|kind| LinkOptions { kind, capture: capture.clone(), impair: impair.clone() })
+            .collect();
+        Ok(EndOptions { run, links, session })
     }
 }
 
 impl Link {
     pub(crate) fn run(self) -> Result<()> {
         match self {
-            Self::Serve(Serve { end }) => Ok(link_test::serve(&end.options("link-serve", None)?)?),
+            Self::Serve(Serve { end }) => Ok(link_test::serve(&end.options("link-serve", Vec::new())?)?),
             Self::Test(test) => test.run(),
         }
     }
@@ -137,22 +149,31 @@ impl Link {
 
 impl Test {
     fn run(self) -> Result<()> {
-        let Self { peer, end, seconds, record_bytes, reverse, both, output } = self;
-        let unsaid = match peer {
+        let Self { peers, end, seconds, record_bytes, reverse, both, output } = self;
+        let unspecified = |peer: &Address| match peer {
             Address::Udp(SocketAddr::V4(_)) => Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
             Address::Udp(SocketAddr::V6(_)) => Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
             _ => None,
         };
-        let end = end.options("link-test", unsaid)?;
-        match (&end.link.kind, peer) {
-            (LinkKind::Packet { .. }, Address::Mac(_)) => {}
-            (LinkKind::Udp { listen, .. }, Address::Udp(to)) if listen.is_ipv4() == to.is_ipv4() => {}
-            (LinkKind::Packet { .. }, _) => bail!("{peer} is no MAC address, as raw Ethernet needs"),
-            (LinkKind::Udp { .. }, Address::Udp(_)) => {
-                bail!("{peer} and --listen are not both IPv4 or both IPv6")
+        let end = end.options("link-test", peers.iter().filter_map(unspecified).collect())?;
+        ensure!(
+            end.links.len() == peers.len(),
+            "{} links and {} addresses of the peer: write one for each link, in the order of the links",
+            end.links.len(),
+            peers.len()
+        );
+        for (link, &peer) in end.links.iter().zip(&peers) {
+            match (&link.kind, peer) {
+                (LinkKind::Packet { .. }, Address::Mac(_)) => {}
+                (LinkKind::Udp { listen, .. }, Address::Udp(to)) if listen.is_ipv4() == to.is_ipv4() => {}
+                (LinkKind::Packet { .. }, _) => bail!("{peer} is no MAC address, as raw Ethernet needs"),
+                (LinkKind::Udp { .. }, Address::Udp(_)) => {
+                    bail!("{peer} and --listen are not both IPv4 or both IPv6")
+                }
+                (LinkKind::Udp { .. }, _) => bail!("{peer} is reached over raw Ethernet: add --interface"),
             }
-            (LinkKind::Udp { .. }, _) => bail!("{peer} is reached over raw Ethernet: add --interface"),
         }
+        let peer = Routes::new(peers[0], peers[1..].iter().copied());
         let test = TestOptions {
             peer,
             idle: seconds.min(Duration::from_secs(1)),
@@ -222,6 +243,9 @@ fn show(report: &Report) -> String {
             );
         }
     }
+    if let Some(pause_ns) = report.longest_pause_ns {
+        let _ = writeln!(text, "  {:10} {:>12}  longest pause", "from peer", units::time(pause_ns));
+    }
     let _ = writeln!(text, "  round trip {:>12} {:>12} {:>12} {:>12}", "p50", "p99", "p99.9", "most");
     for (latency, when) in [(idle, "idle"), (loaded, "loaded")] {
         let Latency { pings, unanswered, p50_ns, p99_ns, p999_ns, most_ns } = *latency;
@@ -253,18 +277,20 @@ mod tests {
     fn options(arguments: &[&str]) -> Result<EndOptions, String> {
         let line =
             Line::try_parse_from([&["test"], arguments].concat()).map_err(|error| error.to_string())?;
-        line.test.end.options("tried", None).map_err(|error| error.to_string())
+        line.test.end.options("tried", Vec::new()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_link_is_an_interface_or_an_address_and_not_both() {
         let peer = "02:00:00:00:00:02";
         assert!(matches!(
-            options(&[peer, "--interface", "eth0"]).unwrap().link.kind,
+            options(&[peer, "--interface", "eth0"]).unwrap().links.remove(0).kind,
             LinkKind::Packet { interface } if interface == "eth0"
         ));
+        let two = options(&[peer, peer, "--interface", "eth0", "--interface", "eth1"]).unwrap();
+        assert_eq!((two.links.len(), two.session.paths), (2, 2));
         let udp = options(&["10.0.0.1:4700", "--listen", "0.0.0.0:0", "--mtu", "1500"]).unwrap();
-        assert!(matches!(udp.link.kind, LinkKind::Udp { mtu: Some(1500), .. }));
+        assert!(matches!(udp.links[0].kind, LinkKind::Udp { mtu: Some(1500), .. }));
         for (bad, remedy) in [
             (&[peer][..], "--interface"),
             (&[peer, "--interface", "eth0", "--listen", "0.0.0.0:0"], "--listen"),

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use etherslot_runtime::Counted;
 use etherslot_runtime::control::{self, AskError, Request};
-use etherslot_runtime::stat::{NodeStat, Role, SessionStat};
+use etherslot_runtime::stat::{NodeStat, PathStat, Role, SessionStat};
 
 use crate::units::{self, Grouped};
 
@@ -138,27 +138,45 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
 
 /// A session, with rates if it was known so many seconds earlier.
 pub(crate) fn show_session(text: &mut String, session: &SessionStat, before: Option<(&SessionStat, f64)>) {
-    let SessionStat { peer, state, mode, frame_bytes, unacked_frames, gauges, counters, hierarchy, .. } =
-        session;
+    let SessionStat {
+        peer,
+        state,
+        mode,
+        frame_bytes,
+        unacked_frames,
+        gauges,
+        counters,
+        paths,
+        hierarchy,
+        ..
+    } = session;
     // A session that came after another to the same peer counts from 0 again.
     let goes_on = |(before, _): &(&SessionStat, f64)| {
         before.counters.iter().all(|(name, value)| counters.get(name).is_none_or(|now| now >= value))
     };
     let before = before.filter(goes_on);
-    let shown: Vec<String> = gauges
-        .iter()
-        .map(|(name, value)| format!("{} {}", units::gauge_name(name), units::gauge(name, value)))
-        .collect();
     let _ = writeln!(
         text,
         "  session with {peer}: {state}, {mode}, frames of {frame_bytes} B, {unacked_frames} on their way"
     );
-    let _ = writeln!(text, "    {}", shown.join(", "));
+    let _ = writeln!(text, "    {}", show_gauges(gauges));
+    for (index, PathStat { is_up, gauges, counters }) in paths.iter().enumerate() {
+        let state = if *is_up { "up" } else { "down" };
+        let _ = writeln!(text, "    path {index}: {state}, {}, {counters}", show_gauges(gauges));
+    }
     table(text, "counters", counters, before.map(|(before, seconds)| (&before.counters, seconds)));
     if let Some(hierarchy) = hierarchy {
         let before = before.and_then(|(before, seconds)| Some((before.hierarchy.as_ref()?, seconds)));
         table(text, "hierarchy", hierarchy, before);
     }
+}
+
+fn show_gauges(gauges: &Counted) -> String {
+    let shown = gauges.iter();
+    let shown: Vec<String> = shown
+        .map(|(name, value)| format!("{} {}", units::gauge_name(name), units::gauge(name, value)))
+        .collect();
+    shown.join(", ")
 }
 
 /// What is not 0 in lines of its own, the names of the rest behind them.
@@ -222,6 +240,7 @@ mod tests {
                 unacked_frames: 3,
                 gauges: named(true),
                 counters: named(false),
+                paths: Vec::new(),
                 hierarchy: None,
             }],
             slots: Vec::new(),

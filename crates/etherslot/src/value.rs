@@ -1,11 +1,14 @@
 //! Values of the configuration that are checked as they are read, so that what is wrong is told with its line.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use etherslot_runtime::options::{Address, Impairment};
+use etherslot_runtime::options::{Address, Impairment, MAX_PATHS};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
 
 /// `value` as it was written, unless `check` says what to write instead.
@@ -113,7 +116,52 @@ pub(crate) fn block_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     })
 }
 
+/// `[session] paths`.
+pub(crate) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    checked(deserializer, |paths| in_range(paths, 1..=MAX_PATHS as u16).map(|paths| Some(paths as u8)))
+}
+
+/// One value as it is, or a list of values.
+#[derive(Debug)]
+pub(crate) enum OneOrMore<T, One = T> {
+    One(One),
+    More(Vec<T>),
+}
+
+impl<'de, T: Deserialize<'de>, One: Deserialize<'de>> Deserialize<'de> for OneOrMore<T, One> {
+    // By hand, since an untagged enum would lose the lines and the words of what is wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T, One>(PhantomData<(T, One)>);
+        impl<'de, T: Deserialize<'de>, One: Deserialize<'de>> Visitor<'de> for Either<T, One> {
+            type Value = OneOrMore<T, One>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("one value or a list")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                One::deserialize(text.into_deserializer()).map(OneOrMore::One)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                One::deserialize(MapAccessDeserializer::new(map)).map(OneOrMore::One)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(OneOrMore::More)
+            }
+        }
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
 /// `[[slot]] box`.
-pub(crate) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
-    checked(deserializer, |text: String| text.parse::<Address>())
+pub(crate) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Address>, D::Error> {
+    checked(deserializer, |texts: OneOrMore<String>| {
+        let texts = match texts {
+            OneOrMore::One(text) => vec![text],
+            OneOrMore::More(texts) => texts,
+        };
+        texts.iter().map(|text| text.parse::<Address>()).collect::<Result<_, _>>()
+    })
 }

@@ -40,7 +40,10 @@ pub use capture::{Capture, Captured, Keep};
 pub use daemon::{Daemon, Role, etherslot_binary, etherslot_command};
 pub use error::{Error, Result};
 pub use guest::{Console, Guest, GuestDevice, GuestFile, GuestOptions, Level};
-pub use net::{BOX_MAC, HOST_MAC, INTERFACE, Net, NetOptions, Side, Traffic};
+pub use net::{
+    BOX_MAC, Ethernet, HOST_MAC, INTERFACE, Net, NetOptions, SECOND_BOX_MAC, SECOND_HOST_MAC,
+    SECOND_INTERFACE, Side, Traffic,
+};
 pub use packages::ensure_net;
 pub use pcap::{ETHERTYPE, Tally, tally};
 pub use process::Process;

@@ -15,8 +15,15 @@ pub const HOST_MAC: &str = "02:00:00:00:00:01";
 pub const BOX_MAC: &str = "02:00:00:00:00:02";
 /// Name of the interface in either namespace.
 pub const INTERFACE: &str = "eth0";
+/// MAC address of the host's second interface, if there is one.
+pub const SECOND_HOST_MAC: &str = "02:00:00:00:01:01";
+/// MAC address of the box's second interface.
+pub const SECOND_BOX_MAC: &str = "02:00:00:00:01:02";
+/// Name of the second interface.
+pub const SECOND_INTERFACE: &str = "eth1";
 const LOSS_TABLE: &str = "etherslot-loss";
 pub(crate) const BRIDGE: &str = "bridge0";
+const SECOND_BRIDGE: &str = "bridge1";
 
 /// An end of the Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +42,46 @@ impl Side {
         }
     }
 
-    fn mac(self) -> &'static str {
+    fn mac(self, ethernet: Ethernet) -> &'static str {
+        match (self, ethernet) {
+            (Self::Host, Ethernet::First) => HOST_MAC,
+            (Self::Box, Ethernet::First) => BOX_MAC,
+            (Self::Host, Ethernet::Second) => SECOND_HOST_MAC,
+            (Self::Box, Ethernet::Second) => SECOND_BOX_MAC,
+        }
+    }
+}
+
+/// One of two Ethernets between the sides, each with a bridge of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ethernet {
+    /// The one that is always there.
+    First,
+    /// [`Net::add_second`].
+    Second,
+}
+
+impl Ethernet {
+    fn interface(self) -> &'static str {
         match self {
-            Self::Host => HOST_MAC,
-            Self::Box => BOX_MAC,
+            Self::First => INTERFACE,
+            Self::Second => SECOND_INTERFACE,
+        }
+    }
+
+    fn bridge(self) -> &'static str {
+        match self {
+            Self::First => BRIDGE,
+            Self::Second => SECOND_BRIDGE,
+        }
+    }
+
+    /// The bridge's end of a side's cable.
+    fn port(self, side: Side) -> &'static str {
+        match (self, side) {
+            (Self::First, side) => side.name(),
+            (Self::Second, Side::Host) => "host1",
+            (Self::Second, Side::Box) => "box1",
         }
     }
 }
@@ -79,23 +122,34 @@ impl Net {
     /// Makes namespaces, bridge and cables.
     pub fn new(run: &Run, options: NetOptions) -> Result<Self> {
         let net = Self { run: run.clone() };
-        let middle = net.bridge_namespace();
-        make_namespace(&middle)?;
-        let make_bridge = ["-n", &middle, "link", "add", BRIDGE, "type", "bridge"];
+        for namespace in [net.bridge_namespace(), net.namespace(Side::Host), net.namespace(Side::Box)] {
+            make_namespace(&namespace)?;
+        }
+        net.lay(Ethernet::First, options)?;
+        Ok(net)
+    }
+
+    /// Makes a second Ethernet beside the first one.
+    pub fn add_second(&self, options: NetOptions) -> Result<()> {
+        self.lay(Ethernet::Second, options)
+    }
+
+    /// Bridge and cables.
+    fn lay(&self, ethernet: Ethernet, options: NetOptions) -> Result<()> {
+        let (middle, bridge, interface) = (self.bridge_namespace(), ethernet.bridge(), ethernet.interface());
+        let make_bridge = ["-n", &middle, "link", "add", bridge, "type", "bridge"];
         let quiet = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"];
         process::output(Command::new("ip").args(make_bridge).args(quiet))?;
         let mtu = options.mtu.to_string();
         for side in [Side::Host, Side::Box] {
-            let namespace = net.namespace(side);
-            make_namespace(&namespace)?;
-            let interface = ["-n", &namespace, "link", "add", INTERFACE, "address", side.mac(), "mtu", &mtu];
-            let other_end = ["type", "veth", "peer", "name", side.name(), "mtu", &mtu, "netns", &middle];
-            process::output(Command::new("ip").args(interface).args(other_end))?;
-            tool("ip", ["-n", &middle, "link", "set", side.name(), "master", BRIDGE, "up"])?;
-            tool("ip", ["-n", &namespace, "link", "set", INTERFACE, "up"])?;
+            let (namespace, port, mac) = (self.namespace(side), ethernet.port(side), side.mac(ethernet));
+            let this_end = ["-n", &namespace, "link", "add", interface, "address", mac, "mtu", &mtu];
+            let other_end = ["type", "veth", "peer", "name", port, "mtu", &mtu, "netns", &middle];
+            process::output(Command::new("ip").args(this_end).args(other_end))?;
+            tool("ip", ["-n", &middle, "link", "set", port, "master", bridge, "up"])?;
+            tool("ip", ["-n", &namespace, "link", "set", interface, "up"])?;
         }
-        tool("ip", ["-n", &middle, "link", "set", BRIDGE, "mtu", &mtu, "up"])?;
-        Ok(net)
+        tool("ip", ["-n", &middle, "link", "set", bridge, "mtu", &mtu, "up"]).map(drop)
     }
 
     /// The namespace of a side, as `ip netns` names it.
@@ -120,14 +174,24 @@ impl Net {
 
     /// Takes a side's interface down, or up again: its own cable is out.
     pub fn set_link(&self, side: Side, up: bool) -> Result<()> {
+        self.set_link_of(Ethernet::First, side, up)
+    }
+
+    /// The same on either Ethernet.
+    pub fn set_link_of(&self, ethernet: Ethernet, side: Side, up: bool) -> Result<()> {
         let state = if up { "up" } else { "down" };
-        tool("ip", ["-n", &self.bridge_namespace(), "link", "set", side.name(), state]).map(drop)
+        tool("ip", ["-n", &self.bridge_namespace(), "link", "set", ethernet.port(side), state]).map(drop)
     }
 
     /// Limits what the bridge sends towards `side`, as a slower link would; `None` lifts it.
     pub fn limit_rate(&self, side: Side, bits_per_second: Option<u64>) -> Result<()> {
+        self.limit_rate_of(Ethernet::First, side, bits_per_second)
+    }
+
+    /// The same on either Ethernet.
+    pub fn limit_rate_of(&self, ethernet: Ethernet, side: Side, bits_per_second: Option<u64>) -> Result<()> {
         let middle = self.bridge_namespace();
-        let root = ["-n", &middle, "qdisc", "replace", "dev", side.name(), "root"];
+        let root = ["-n", &middle, "qdisc", "replace", "dev", ethernet.port(side), "root"];
         let mut command = Command::new("tc");
         command.args(root);
         match bits_per_second {

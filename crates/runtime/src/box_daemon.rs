@@ -4,7 +4,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_netio::Address;
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_storage::Medium as _;
@@ -12,7 +11,7 @@ use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_wire::control::Name;
 
 use crate::control::{Answer, Control, Request};
-use crate::options::{BoxOptions, DeviceOptions};
+use crate::options::{BoxOptions, DeviceOptions, Via};
 use crate::stat;
 use crate::station::Station;
 use crate::{StartError, format_file, identity};
@@ -76,7 +75,7 @@ fn open_medium(path: &Path, read_only: bool, block_bytes: u32) -> Result<FileMed
 
 /// Runs a box until SIGTERM or SIGINT.
 pub fn run(options: &BoxOptions) -> Result<(), StartError> {
-    let mut station = Station::open(&options.run, &options.link)?;
+    let mut station = Station::open(&options.run, &options.links)?;
     let mut functions = Vec::new();
     let mut wakers = Vec::new();
     for device in &options.devices {
@@ -92,15 +91,15 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
     let name = &options.run.name;
     let devices = options.devices.len();
-    tracing::info!(name, address = %station.port.address(), devices, "ready");
+    tracing::info!(name, address = station.links.address(), devices, "ready");
 
     while !station.signals.stop() {
         let (now_ns, mut progress) =
             station.receive(&mut |now_ns, from, frame| node.receive(now_ns, from, frame));
         progress |= node.poll(now_ns);
         progress |= transmit(&mut node, &mut station);
-        let Station { port, signals, sleeper, .. } = &mut station;
-        let show = || stat::of_box(name, now_ns, &node, port.as_ref());
+        let Station { links, signals, sleeper, .. } = &mut station;
+        let show = || stat::of_box(name, now_ns, &node, links);
         progress |= control.poll(now_ns, sleeper, &mut |Request::Stat {}| Answer::Stat(show()));
         if signals.report() {
             show().log();
@@ -110,11 +109,11 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     }
     node.close();
     transmit(&mut node, &mut station);
-    stat::of_box(name, station.clock.now_ns(), &node, station.port.as_ref()).log();
+    stat::of_box(name, station.clock.now_ns(), &node, &station.links).log();
     tracing::info!("stopped");
     Ok(())
 }
 
-fn transmit(node: &mut BoxNode<Address>, Station { clock, port, .. }: &mut Station) -> bool {
-    node.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames))
+fn transmit(node: &mut BoxNode<Via>, Station { clock, links, .. }: &mut Station) -> bool {
+    node.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames))
 }

@@ -3,7 +3,6 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use etherslot_netio::{Address, Port};
 use etherslot_node::{
     Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig,
 };
@@ -12,7 +11,8 @@ use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, Keeper, MessageId,
 use etherslot_wire::control::Name;
 
 use crate::control::{self, Control, Request};
-use crate::options::{HostOptions, Interrupts, SlotOptions};
+use crate::links::Links;
+use crate::options::{HostOptions, Interrupts, Routes, SlotOptions, Via};
 use crate::sleeper::Sleeper;
 use crate::stat::NodeStat;
 use crate::station::Station;
@@ -85,9 +85,9 @@ impl Door {
 struct Doors(Vec<Door>);
 
 impl Doors {
-    fn stat(&self, name: &str, now_ns: u64, node: &HostNode<Address>, port: &dyn Port) -> NodeStat {
+    fn stat(&self, name: &str, now_ns: u64, node: &HostNode<Via>, links: &Links) -> NodeStat {
         let devices = self.0.iter().map(|door| &*door.options.device);
-        stat::of_host(name, now_ns, node, port, devices)
+        stat::of_host(name, now_ns, node, links, devices)
     }
 }
 
@@ -133,7 +133,7 @@ impl Guest for Doors {
 
 /// One slot's socket and the node, for the time of a poll.
 struct SlotHandler<'a> {
-    node: &'a mut HostNode<Address>,
+    node: &'a mut HostNode<Via>,
     waiting: &'a mut Waiting,
     slot: usize,
     now_ns: u64,
@@ -220,7 +220,7 @@ impl Handler for SlotHandler<'_> {
     }
 }
 
-fn poll_door(door: &mut Door, node: &mut HostNode<Address>, slot: usize, now_ns: u64) -> bool {
+fn poll_door(door: &mut Door, node: &mut HostNode<Via>, slot: usize, now_ns: u64) -> bool {
     let Some(server) = &mut door.server else { return false };
     let waiting = &mut door.waiting;
     let mut handler = SlotHandler { node, waiting, slot, now_ns, irqs_changed: false, released: false };
@@ -245,7 +245,7 @@ fn poll_door(door: &mut Door, node: &mut HostNode<Address>, slot: usize, now_ns:
 
 /// Runs a host node until SIGTERM or SIGINT. `keeper` is to call [`keeper::run`] in a process of its own.
 pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
-    let mut station = Station::open(&options.run, &options.link)?;
+    let mut station = Station::open(&options.run, &options.links)?;
     let config = station.session_config(&options.session, &options.run.name);
     let mut slots = Vec::new();
     for slot in &options.slots {
@@ -253,9 +253,15 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
             device: slot.device.clone(),
             reason: "the name has to be 1 to 32 bytes long".to_owned(),
         })?;
-        slots.push(SlotConfig { name, address: slot.address, hide_msix: slot.interrupts == Interrupts::Msi });
+        let hide_msix = slot.interrupts == Interrupts::Msi;
+        slots.push(SlotConfig { name, address: slot.routes.first, hide_msix });
     }
     let mut node = HostNode::new(config, identity::seed(), &slots);
+    for Routes { first, further } in options.slots.iter().map(|slot| &slot.routes) {
+        for &further in further {
+            node.add_address(*first, further);
+        }
+    }
     let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
     let name = &options.run.name;
     let keeper = keeper::start(keeper)
@@ -266,7 +272,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut doors = Doors(options.slots.into_iter().map(|slot| Door::new(slot, keeper.clone())).collect());
     let mut ready = false;
     let slots = doors.0.len();
-    tracing::info!(name, address = %station.port.address(), slots, "started");
+    tracing::info!(name, address = station.links.address(), slots, "started");
 
     while !station.signals.stop() {
         let (now_ns, mut progress) =
@@ -279,8 +285,8 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         if !ready {
             ready = open_doors(&mut doors, &station.sleeper)?;
         }
-        let Station { port, signals, sleeper, .. } = &mut station;
-        let show = || doors.stat(name, now_ns, &node, port.as_ref());
+        let Station { links, signals, sleeper, .. } = &mut station;
+        let show = || doors.stat(name, now_ns, &node, links);
         progress |= control.poll(now_ns, sleeper, &mut |Request::Stat {}| control::Answer::Stat(show()));
         if signals.report() {
             show().log();
@@ -290,7 +296,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     }
     node.close();
     transmit(&mut node, &mut station);
-    doors.stat(name, station.clock.now_ns(), &node, station.port.as_ref()).log();
+    doors.stat(name, station.clock.now_ns(), &node, &station.links).log();
     tracing::info!("stopped");
     Ok(())
 }
@@ -311,6 +317,6 @@ fn open_doors(doors: &mut Doors, sleeper: &Sleeper) -> Result<bool, StartError> 
     Ok(true)
 }
 
-fn transmit(node: &mut HostNode<Address>, Station { clock, port, .. }: &mut Station) -> bool {
-    node.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames))
+fn transmit(node: &mut HostNode<Via>, Station { clock, links, .. }: &mut Station) -> bool {
+    node.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames))
 }

@@ -13,6 +13,7 @@ mod identity;
 pub mod keeper;
 mod link;
 pub mod link_test;
+mod links;
 pub mod options;
 mod signals;
 mod sleeper;

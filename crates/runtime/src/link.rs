@@ -47,6 +47,7 @@ pub(crate) fn session_config(options: &SessionOptions, name: &str, max_frame_byt
         node: identity::node_id(name),
         max_frame_bytes: max_frame_bytes.min(u16::MAX as usize) as u16,
         window_frames: options.window_frames.unwrap_or(defaults.window_frames),
+        paths: options.paths,
         mode: if options.classic { Mode::Classic } else { Mode::Selective },
         pacing_burst_ns: PACING_BURST_NS,
         heartbeat_ns: options.heartbeat.as_nanos() as u64,

@@ -1,19 +1,21 @@
 //! What a daemon is told to be: checked values, whatever file or flags they came from.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use etherslot_netio::Address;
 pub use etherslot_netio::impair::Impairment;
+pub use etherslot_session::MAX_PATHS;
 
 /// An I/O box.
 #[derive(Debug)]
 pub struct BoxOptions {
     /// Name and poll loop.
     pub run: LoopOptions,
-    /// Its link.
-    pub link: LinkOptions,
+    /// Its links.
+    pub links: Vec<LinkOptions>,
     /// Its sessions.
     pub session: SessionOptions,
     /// Its devices, with unique names.
@@ -25,8 +27,8 @@ pub struct BoxOptions {
 pub struct HostOptions {
     /// Name and poll loop.
     pub run: LoopOptions,
-    /// Its link.
-    pub link: LinkOptions,
+    /// Its links.
+    pub links: Vec<LinkOptions>,
     /// Its sessions.
     pub session: SessionOptions,
     /// The remote devices that it offers.
@@ -79,10 +81,53 @@ pub struct SessionOptions {
     pub classic: bool,
     /// Frames in flight and held out of order; by default as many as the link's frame size asks for.
     pub window_frames: Option<u16>,
+    /// The most paths of a session.
+    pub paths: u8,
     /// A peer silent for this long is dead.
     pub dead_after: Duration,
     /// How often an idle session shows that it lives.
     pub heartbeat: Duration,
+}
+
+/// A way to a peer: one of our links, and the peer's address there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// The link's place in the configuration, from 0.
+    pub link: usize,
+    /// The peer's address.
+    pub address: Address,
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)?;
+        if self.link == 0 { Ok(()) } else { write!(f, " by link {}", self.link) }
+    }
+}
+
+/// All ways to a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    /// That of the first link, by which the peer is greeted.
+    pub first: Via,
+    /// The others.
+    pub further: Vec<Via>,
+}
+
+impl Routes {
+    /// An address on each of the first links.
+    pub fn new(first: Address, further: impl IntoIterator<Item = Address>) -> Self {
+        let further = further.into_iter().enumerate();
+        Self {
+            first: Via { link: 0, address: first },
+            further: further.map(|(at, address)| Via { link: at + 1, address }).collect(),
+        }
+    }
+
+    /// All of them, the first one first.
+    pub fn iter(&self) -> impl Iterator<Item = Via> {
+        std::iter::once(self.first).chain(self.further.iter().copied())
+    }
 }
 
 /// A device of a box.
@@ -125,8 +170,8 @@ pub struct NamespaceOptions {
 pub struct SlotOptions {
     /// Its name in the box.
     pub device: String,
-    /// The box.
-    pub address: Address,
+    /// Where the box is.
+    pub routes: Routes,
     /// The vfio-user socket.
     pub socket: PathBuf,
     /// How it may interrupt.

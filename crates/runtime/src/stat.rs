@@ -4,13 +4,14 @@
 
 use std::fmt::{self, Write as _};
 
-use etherslot_netio::{Address, Port};
 use etherslot_node::{BoxCounters, BoxNode, HostCounters, HostNode, SlotCounters};
 use etherslot_pci::hierarchy::HierarchyCounters;
-use etherslot_session::{Mode, Session, State};
+use etherslot_session::{Mode, PathReport, Session, State};
 use serde::{Deserialize, Serialize};
 
 use crate::counted::{Counted, counted};
+use crate::links::Links;
+use crate::options::Via;
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub struct NodeStat {
     pub address: String,
     /// What it counts beside its sessions.
     pub counters: Counted,
-    /// What its Port counts.
+    /// What its links count, together.
     pub port: Counted,
     /// Its sessions.
     pub sessions: Vec<SessionStat>,
@@ -66,9 +67,38 @@ pub struct SessionStat {
     pub gauges: Counted,
     /// What only grows.
     pub counters: Counted,
+    /// The paths of the session, if it has several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathStat>,
     /// At a box: what the host's PCI Express hierarchy counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hierarchy: Option<Counted>,
+}
+
+/// A path of a session at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathStat {
+    /// Whether it answers.
+    pub is_up: bool,
+    /// What goes up and down.
+    pub gauges: Counted,
+    /// What only grows.
+    pub counters: Counted,
+}
+
+impl From<PathReport> for PathStat {
+    fn from(path: PathReport) -> Self {
+        Self {
+            is_up: path.is_up,
+            gauges: Counted::from([
+                ("srtt_ns", path.srtt_ns),
+                ("rtt_min_ns", path.rtt_min_ns),
+                ("window_bytes", path.window_bytes),
+                ("in_flight_bytes", path.in_flight_bytes),
+            ]),
+            counters: Counted::from([("data_frames_sent", path.data_frames_sent)]),
+        }
+    }
 }
 
 /// A slot of a host node at one moment.
@@ -81,15 +111,15 @@ pub struct SlotStat {
 }
 
 impl NodeStat {
-    pub(crate) fn new(name: &str, role: Role, now_ns: u64, counters: Counted, port: &dyn Port) -> Self {
+    pub(crate) fn new(name: &str, role: Role, now_ns: u64, counters: Counted, links: &Links) -> Self {
         Self {
             name: name.to_owned(),
             role,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: now_ns,
-            address: port.address().to_string(),
+            address: links.address(),
             counters,
-            port: port.counters().named().into(),
+            port: links.counters(),
             sessions: Vec::new(),
             slots: Vec::new(),
         }
@@ -102,6 +132,9 @@ impl NodeStat {
         for session in &self.sessions {
             let SessionStat { peer, state, mode, gauges, counters, .. } = session;
             tracing::info!(%peer, state, mode, %gauges, %counters, "session");
+            for (path, PathStat { is_up, gauges, counters }) in session.paths.iter().enumerate() {
+                tracing::info!(%peer, path, is_up, %gauges, %counters, "path");
+            }
             if let Some(hierarchy) = &session.hierarchy {
                 tracing::info!(%peer, counters = %hierarchy, "hierarchy");
             }
@@ -136,6 +169,11 @@ impl SessionStat {
             unacked_frames: session.unacked_frames() as u64,
             gauges: named(true),
             counters: named(false),
+            paths: if session.paths().len() > 1 {
+                session.paths().map(PathStat::from).collect()
+            } else {
+                Vec::new()
+            },
             hierarchy: None,
         }
     }
@@ -149,11 +187,11 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Of a box.
-pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Address>, port: &dyn Port) -> NodeStat {
+pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Via>, links: &Links) -> NodeStat {
     let counters = counted!(node.counters() => BoxCounters {
         malformed_frames, foreign_frames, hellos_dropped, stray_records, sessions_up, sessions_dead,
     });
-    let mut stat = NodeStat::new(name, Role::Box, now_ns, counters, port);
+    let mut stat = NodeStat::new(name, Role::Box, now_ns, counters, links);
     for (peer, session, hierarchy) in node.hosts() {
         let hierarchy = counted!(hierarchy.counters() => HierarchyCounters {
             received, stray, malformed, spoofed, trespassing, unrouted, unrouted_completions, peer, overflows,
@@ -167,14 +205,14 @@ pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Address>, port: &dy
 pub(crate) fn of_host<'a>(
     name: &str,
     now_ns: u64,
-    node: &HostNode<Address>,
-    port: &dyn Port,
+    node: &HostNode<Via>,
+    links: &Links,
     devices: impl Iterator<Item = &'a str>,
 ) -> NodeStat {
     let counters = counted!(node.counters() => HostCounters {
         malformed_frames, foreign_frames, stray_records, sessions_up, sessions_dead,
     });
-    let mut stat = NodeStat::new(name, Role::Host, now_ns, counters, port);
+    let mut stat = NodeStat::new(name, Role::Host, now_ns, counters, links);
     stat.sessions = node.sessions().map(|(peer, session)| SessionStat::of(peer, session)).collect();
     stat.slots =
         devices.zip(node.slot_counters()).map(|(device, counters)| of_slot(device, counters)).collect();

@@ -46,7 +46,9 @@ pub(crate) enum Judgement {
 pub(crate) struct Seen {
     /// Since when frames on this path wait to be acknowledged, if any do.
     pub(crate) busy_since_ns: Option<u64>,
-    /// After how long without an answer a tail-loss probe leaves.
+    /// After how long without an answer it is suspected.
+    pub(crate) silence_ns: u64,
+    /// After how long without an answer a tail-loss probe leaves: what it has to answer then.
     pub(crate) probe_ns: u64,
     /// When the newest transmission left that was answered on another path that is up, if there is one.
     pub(crate) other_answered_ns: Option<u64>,
@@ -223,7 +225,7 @@ impl Health {
             return Judgement::Down;
         }
         let Some(suspected_ns) = self.suspected_ns else {
-            if self.waits_since_ns(seen).is_some_and(|since_ns| now_ns >= since_ns + 2 * seen.probe_ns) {
+            if self.waits_since_ns(seen).is_some_and(|since_ns| now_ns >= since_ns + seen.silence_ns) {
                 self.suspected_ns = Some(now_ns);
                 self.ask(now_ns);
             }
@@ -250,9 +252,7 @@ impl Health {
                 let Some(other_ns) = seen.other_answered_ns else { return self.heartbeat_at_ns() };
                 let next_ns = match self.suspected_ns {
                     _ if self.in_vain >= MAX_IN_VAIN => 0,
-                    None => {
-                        self.waits_since_ns(seen).map_or(u64::MAX, |since_ns| since_ns + 2 * seen.probe_ns)
-                    }
+                    None => self.waits_since_ns(seen).map_or(u64::MAX, |since_ns| since_ns + seen.silence_ns),
                     Some(suspected_ns) if other_ns >= Self::compares_ns(suspected_ns, seen) => {
                         suspected_ns + Self::patience_ns(seen)
                     }
@@ -272,7 +272,7 @@ mod tests {
     const PROBE_NS: u64 = 300 * US;
 
     fn look(busy_since_ns: Option<u64>, other_answered_ns: Option<u64>) -> Seen {
-        Seen { busy_since_ns, probe_ns: PROBE_NS, other_answered_ns }
+        Seen { busy_since_ns, silence_ns: PROBE_NS, probe_ns: PROBE_NS, other_answered_ns }
     }
 
     /// Lets the timers run until something is to be done; the others answer at once what left so long before.

@@ -13,6 +13,9 @@
 //! 3. put records in with [`Session::send`] while [`Session::room`] is not 0,
 //! 4. call [`Session::transmit`] after any of these.
 //!
+//! An owner with several Ports names the path of every frame: [`Session::handle_frame_on`],
+//! [`Session::transmit_paths`], [`Session::add_path`], and [`Routes`] for their addresses.
+//!
 //! All memory is taken when a session begins and none later; the work per frame does not depend on the window.
 //! Nothing a peer sends makes a session panic: what breaks a rule is counted and dropped, or ends the session.
 

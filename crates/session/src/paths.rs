@@ -122,6 +122,7 @@ impl Sender {
         let recovery = &self.paths[at].recovery;
         Seen {
             busy_since_ns: (!self.flight.is_empty(at)).then(|| recovery.waits_since_ns()),
+            silence_ns: recovery.silence_ns(),
             probe_ns: recovery.probe_ns(),
             other_answered_ns: others.map(|(_, path)| path.health.answered_tx_ns()).max(),
         }

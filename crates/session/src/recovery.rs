@@ -172,6 +172,14 @@ impl Recovery {
         (2 * self.rtt.smoothed_ns()).max(self.probe_min_ns) + self.ack_delay_ns
     }
 
+    /// After how long without news of a path it is time to wonder: the timeout of RFC 6298 without a floor for peers that
+    /// are not running.
+    pub(crate) fn silence_ns(&self) -> u64 {
+        let smoothed_ns = self.rtt.smoothed_ns();
+        let usual_ns = smoothed_ns + (4 * self.rtt.variation_ns()).max(smoothed_ns / 4);
+        usual_ns.max(self.probe_min_ns) + self.ack_delay_ns
+    }
+
     /// The retransmission timeout. RTTVAR of a steady path goes to nothing, so the floor is one of the margin.
     pub(crate) fn timeout_ns(&self) -> u64 {
         let base = self.rtt.smoothed_ns() + (4 * self.rtt.variation_ns()).max(self.rto_min_ns);

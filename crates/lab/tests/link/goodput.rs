@@ -54,11 +54,11 @@ fn measure(net: &Net) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn goodput(report: &Value) -> f64 {
-    report["to_peer"]["bits_per_second"].as_f64().unwrap()
+pub(crate) fn goodput(report: &Value, flow: &str) -> f64 {
+    report[flow]["bits_per_second"].as_f64().unwrap()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -120,7 +120,7 @@ fn goodput_under_loss_is_what_the_simulator_says() {
                 net.lose(side, *loss).unwrap();
             }
             let report = measure(&net);
-            let goodput = goodput(&report);
+            let goodput = goodput(&report, "to_peer");
             if *loss == 0 {
                 clean = goodput;
             }

@@ -4,6 +4,7 @@
 //! One at a time, please (`--test-threads=1`): each measures.
 
 mod goodput;
+mod paths;
 mod stat;
 
 use std::fmt::Display;

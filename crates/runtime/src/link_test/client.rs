@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use etherslot_session::{CloseReason, Config, DeadReason, Deliver, Session, State, parse_frame};
+use etherslot_session::{CloseReason, Config, DeadReason, Deliver, Routes, Session, State, parse_frame};
 use etherslot_wire::control::CONTROL_STREAM;
 use etherslot_wire::record::Kind;
 
@@ -131,6 +131,9 @@ struct Inbox {
     now_ns: u64,
     is_ready: bool,
     bulk_bytes: u64,
+    /// When the last bulk record came, and the longest wait for one.
+    bulk_ns: Option<u64>,
+    pause_ns: u64,
     answered: u64,
     /// Answers to pings sent before this are not counted.
     counts_from_ns: u64,
@@ -141,7 +144,12 @@ struct Inbox {
 impl Deliver for Inbox {
     fn record(&mut self, kind: Kind, stream: u16, payload: &[u8]) {
         match (kind, stream) {
-            (Kind::Tlp, BULK_STREAM) => self.bulk_bytes += payload.len() as u64,
+            (Kind::Tlp, BULK_STREAM) => {
+                self.bulk_bytes += payload.len() as u64;
+                if let Some(before_ns) = self.bulk_ns.replace(self.now_ns) {
+                    self.pause_ns = self.pause_ns.max(self.now_ns - before_ns);
+                }
+            }
             (Kind::Tlp, PING_STREAM) => {
                 if let Ok(due) = payload.try_into() {
                     self.answered += 1;
@@ -166,7 +174,9 @@ impl Deliver for Inbox {
 /// The measuring end of a link test.
 #[derive(Debug)]
 pub(crate) struct Client<A> {
-    peer: A,
+    /// Addresses that are still to become paths.
+    further: Vec<A>,
+    routes: Routes<A>,
     plan: Plan,
     session: Session,
     inbox: Inbox,
@@ -192,16 +202,19 @@ pub(crate) struct Client<A> {
 }
 
 impl<A: Copy + Eq> Client<A> {
-    /// A test with the server at `peer`. `epoch` is random, not 0.
-    pub(crate) fn new(config: &Config, plan: Plan, peer: A, epoch: u32, now_ns: u64) -> Self {
+    /// A test with the server at `peers`: at least one address. `epoch` is random, not 0.
+    pub(crate) fn new(config: &Config, plan: Plan, peers: &[A], epoch: u32, now_ns: u64) -> Self {
         Self {
-            peer,
+            further: peers[1..].to_vec(),
+            routes: Routes::new(peers[0]),
             plan,
             session: Session::connect(config, epoch, now_ns),
             inbox: Inbox {
                 now_ns,
                 is_ready: false,
                 bulk_bytes: 0,
+                bulk_ns: None,
+                pause_ns: 0,
                 answered: 0,
                 counts_from_ns: 0,
                 latency: Histogram::new(),
@@ -228,11 +241,11 @@ impl<A: Copy + Eq> Client<A> {
     /// Takes a frame that came from `from`.
     pub(crate) fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8]) {
         if let Ok((header, body)) = parse_frame(frame)
-            && *from == self.peer
             && header.dst_epoch == self.session.epoch()
+            && let Some(path) = self.routes.path(from)
         {
             self.inbox.now_ns = now_ns;
-            self.session.handle_frame(now_ns, &header, body, &mut self.inbox);
+            self.session.handle_frame_on(now_ns, path, &header, body, &mut self.inbox);
         }
     }
 
@@ -251,6 +264,9 @@ impl<A: Copy + Eq> Client<A> {
         }
         if self.session.state() != State::Up {
             return false;
+        }
+        for further in std::mem::take(&mut self.further) {
+            self.routes.add(&mut self.session, now_ns, further);
         }
         self.take_mark(now_ns);
         self.send_message();
@@ -288,6 +304,7 @@ impl<A: Copy + Eq> Client<A> {
             Phase::Loaded if self.counting.is_none() && now_ns >= self.since_ns + self.warm_up_ns() => {
                 self.counting = Some(self.mark);
                 self.inbox.counts_from_ns = now_ns;
+                self.inbox.pause_ns = 0;
             }
             Phase::Loaded if now_ns >= self.until_ns => {
                 self.loaded = Some(self.take_latency(now_ns));
@@ -416,8 +433,10 @@ impl<A: Copy + Eq> Client<A> {
 
     /// Hands all frames that may leave now to `send`, which says how many, from the front, it took.
     pub(crate) fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&A, &[&[u8]]) -> usize) -> bool {
-        let peer = self.peer;
-        self.session.transmit(now_ns, &mut |frames| send(&peer, frames))
+        let routes = &self.routes;
+        self.session.transmit_paths(now_ns, &mut |path, frames| {
+            routes.address(path).map_or(0, |peer| send(&peer, frames))
+        })
     }
 
     /// When [`Client::poll`] should be called even if nothing happens.
@@ -471,6 +490,7 @@ impl<A: Copy + Eq> Client<A> {
             from_peer: self.from_peer.total().filter(|_| self.plan.from_peer),
             idle,
             loaded,
+            longest_pause_ns: self.plan.from_peer.then_some(self.inbox.pause_ns),
         })
     }
 }
@@ -482,4 +502,5 @@ pub(crate) struct Measured {
     pub(crate) from_peer: Option<Flow>,
     pub(crate) idle: Latency,
     pub(crate) loaded: Latency,
+    pub(crate) longest_pause_ns: Option<u64>,
 }

@@ -19,7 +19,7 @@ pub use client::{Failed, Phase, Progress};
 pub use report::{Flow, Latency, Report};
 pub use run::{TestError, serve, test};
 
-use crate::options::{Address, LinkOptions, LoopOptions, SessionOptions};
+use crate::options::{LinkOptions, LoopOptions, Routes, SessionOptions};
 
 /// The smallest and the largest bulk record.
 pub const RECORD_BYTES: std::ops::RangeInclusive<usize> = 1..=record::MAX_PAYLOAD_BYTES;
@@ -31,17 +31,17 @@ static FILLER: [u8; record::MAX_PAYLOAD_BYTES] = [0xA5; record::MAX_PAYLOAD_BYTE
 pub struct EndOptions {
     /// Name and poll loop.
     pub run: LoopOptions,
-    /// Its link.
-    pub link: LinkOptions,
+    /// Its links.
+    pub links: Vec<LinkOptions>,
     /// Its sessions.
     pub session: SessionOptions,
 }
 
 /// The test that the asking end makes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TestOptions {
     /// The serving end.
-    pub peer: Address,
+    pub peer: Routes,
     /// How long small records are sent alone.
     pub idle: Duration,
     /// How long bulk is sent beside them.

@@ -21,6 +21,9 @@ pub struct Report {
     pub idle: Latency,
     /// The same beside the bulk records.
     pub loaded: Latency,
+    /// The longest time, after the beginning, in which no bulk record came from the peer.
+    #[serde(default)]
+    pub longest_pause_ns: Option<u64>,
     /// Our end of the session.
     pub session: SessionStat,
     /// Our Port.

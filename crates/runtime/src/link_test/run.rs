@@ -1,13 +1,12 @@
 //! Clock, Port and signals for the ends of a link test.
 
-use etherslot_netio::Address;
-
 use super::client::{Client, Failed, Progress};
 use super::server::Server;
 use super::{EndOptions, Plan, Report, TestOptions};
+use crate::options::Via;
 use crate::stat::SessionStat;
 use crate::station::Station;
-use crate::{Counted, StartError, identity};
+use crate::{StartError, identity};
 
 /// How long the goodbye may take.
 const GOODBYE_NS: u64 = 200_000_000;
@@ -22,7 +21,7 @@ pub enum TestError {
     #[error("{peer}: {failed}")]
     Failed {
         /// With whom.
-        peer: Address,
+        peer: Via,
         /// Why.
         failed: Failed,
     },
@@ -30,10 +29,10 @@ pub enum TestError {
 
 /// Serves link tests until SIGTERM or SIGINT.
 pub fn serve(options: &EndOptions) -> Result<(), StartError> {
-    let mut station = Station::open(&options.run, &options.link)?;
+    let mut station = Station::open(&options.run, &options.links)?;
     let config = station.session_config(&options.session, &options.run.name);
     let mut server = Server::new(&config, identity::epoch);
-    tracing::info!(address = %station.port.address(), frame_bytes = station.port.max_frame_bytes(), "ready");
+    tracing::info!(address = station.links.address(), frame_bytes = station.links.max_frame_bytes(), "ready");
     while !station.signals.stop() {
         let (now_ns, mut progress) =
             station.receive(&mut |now_ns, from, frame| server.receive(now_ns, from, frame));
@@ -41,14 +40,14 @@ pub fn serve(options: &EndOptions) -> Result<(), StartError> {
             let SessionStat { state, gauges, counters, .. } = SessionStat::of(peer, session);
             tracing::info!(%peer, state, %gauges, %counters, "test over");
         });
-        let Station { clock, port, .. } = &mut station;
-        progress |= server.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames));
+        let Station { clock, links, .. } = &mut station;
+        progress |= server.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames));
         station.end_round(progress, server.deadline_ns())?;
     }
     server.close();
-    let Station { clock, port, .. } = &mut station;
-    server.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames));
-    tracing::info!(counters = %Counted::from(port.counters().named()), "stopped");
+    let Station { clock, links, .. } = &mut station;
+    server.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames));
+    tracing::info!(counters = %links.counters(), "stopped");
     Ok(())
 }
 
@@ -58,10 +57,11 @@ pub fn test(
     test: &TestOptions,
     show: &mut dyn FnMut(&Progress),
 ) -> Result<Report, TestError> {
-    let mut station = Station::open(&options.run, &options.link)?;
+    let mut station = Station::open(&options.run, &options.links)?;
     let config = station.session_config(&options.session, &options.run.name);
     let plan = Plan::from(test);
-    let mut client = Client::new(&config, plan, test.peer, identity::epoch(), station.clock.now_ns());
+    let peers: Vec<Via> = test.peer.iter().collect();
+    let mut client = Client::new(&config, plan, &peers, identity::epoch(), station.clock.now_ns());
     let mut session = None;
     let mut until_ns = u64::MAX;
     while !client.is_silent() && station.clock.now_ns() < until_ns {
@@ -73,25 +73,26 @@ pub fn test(
         progress |= client.poll(now_ns);
         if client.is_done() {
             // As it was before the goodbye.
-            session.get_or_insert_with(|| SessionStat::of(&test.peer, client.session()));
+            session.get_or_insert_with(|| SessionStat::of(&peers[0], client.session()));
             client.close();
             until_ns = until_ns.min(now_ns + GOODBYE_NS);
         } else {
             show(&client.progress(now_ns));
         }
-        let Station { clock, port, .. } = &mut station;
-        progress |= client.transmit(clock.now_ns(), &mut |to, frames| port.send(to, frames));
+        let Station { clock, links, .. } = &mut station;
+        progress |= client.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames));
         station.end_round(progress, client.deadline_ns()).map_err(StartError::from)?;
     }
-    let measured = client.measured().map_err(|failed| TestError::Failed { peer: test.peer, failed })?;
+    let measured = client.measured().map_err(|failed| TestError::Failed { peer: peers[0], failed })?;
     Ok(Report {
-        address: station.port.address().to_string(),
+        address: station.links.address(),
         record_bytes: plan.record_bytes as u64,
         to_peer: measured.to_peer,
         from_peer: measured.from_peer,
         idle: measured.idle,
         loaded: measured.loaded,
-        session: session.unwrap_or_else(|| SessionStat::of(&test.peer, client.session())),
-        port: station.port.counters().named().into(),
+        longest_pause_ns: measured.longest_pause_ns,
+        session: session.unwrap_or_else(|| SessionStat::of(&peers[0], client.session())),
+        port: station.links.counters(),
     })
 }

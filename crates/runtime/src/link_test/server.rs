@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use etherslot_session::{CloseReason, Config, Deliver, Heard, Listener, Session, State, parse_frame};
+use etherslot_session::{CloseReason, Config, Deliver, Heard, Listener, Routes, Session, State, parse_frame};
 use etherslot_wire::control::CONTROL_STREAM;
 use etherslot_wire::frame::{Kind as FrameKind, MIN_FRAME_BYTES};
 use etherslot_wire::record::{Kind, MAX_PAYLOAD_BYTES};
@@ -23,6 +23,7 @@ const REPLIES: usize = 16;
 #[derive(Debug)]
 struct Client<A> {
     address: A,
+    routes: Routes<A>,
     session: Box<Session>,
     inbox: Inbox,
 }
@@ -101,12 +102,17 @@ impl<A: Copy + Eq + fmt::Display> Server<A> {
     /// Takes a frame that came from `from`.
     pub(crate) fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8]) {
         let Ok((header, body)) = parse_frame(frame) else { return };
-        let is_it =
-            |client: &&mut Client<A>| client.session.epoch() == header.dst_epoch && client.address == *from;
-        if let Some(client) = self.clients.iter_mut().find(is_it) {
-            client.inbox.now_ns = now_ns;
-            client.session.handle_frame(now_ns, &header, body, &mut client.inbox);
-        } else if header.kind == FrameKind::Hello {
+        let taken = self.clients.iter_mut().filter(|client| client.session.epoch() == header.dst_epoch).any(
+            |Client { routes, session, inbox, .. }| {
+                let path = routes.path_or_join(session, now_ns, from, &header);
+                if let Some(path) = path {
+                    inbox.now_ns = now_ns;
+                    session.handle_frame_on(now_ns, path, &header, body, inbox);
+                }
+                path.is_some()
+            },
+        );
+        if !taken && header.kind == FrameKind::Hello {
             let mut bytes = [0; MIN_FRAME_BYTES];
             let epoch = (self.fresh_epoch)();
             match self.listener.handle_hello(now_ns, *from, &header, body, epoch, &mut bytes) {
@@ -135,7 +141,7 @@ impl<A: Copy + Eq + fmt::Display> Server<A> {
             pings: VecDeque::new(),
             answers: VecDeque::new(),
         };
-        self.clients.push(Client { address: from, session, inbox });
+        self.clients.push(Client { address: from, routes: Routes::new(from), session, inbox });
     }
 
     /// Goes on with everything that can go on; `over` hears of every session that has ended. True if something was done.
@@ -167,8 +173,10 @@ impl<A: Copy + Eq + fmt::Display> Server<A> {
             progress = true;
         }
         for client in &mut self.clients {
-            let address = client.address;
-            progress |= client.session.transmit(now_ns, &mut |frames| send(&address, frames));
+            let routes = &client.routes;
+            progress |= client.session.transmit_paths(now_ns, &mut |path, frames| {
+                routes.address(path).map_or(0, |address| send(&address, frames))
+            });
         }
         progress
     }

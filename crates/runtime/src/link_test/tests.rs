@@ -70,7 +70,7 @@ impl Rig {
         let config = Config::default();
         Self {
             now_ns: 1,
-            client: Client::new(&config, plan, SERVER, 7, 1),
+            client: Client::new(&config, plan, &[SERVER], 7, 1),
             server: Server::new(&config, || 9),
             to_server: Wire::new(loss_one_in),
             to_client: Wire::new(loss_one_in),

@@ -16,6 +16,7 @@ fn stat(sessions: usize) -> NodeStat {
         unacked_frames: 0,
         gauges: Counted::from([("srtt_ns", 5)]),
         counters: Counted::from([("frames_sent", 1)]),
+        paths: Vec::new(),
         hierarchy: None,
     };
     NodeStat {

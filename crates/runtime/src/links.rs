@@ -1,0 +1,71 @@
+//! The links of a node, side by side: frames come from any of them, and go where their address says.
+
+use std::os::fd::BorrowedFd;
+
+use etherslot_netio::{Address, Port};
+
+use crate::options::{LinkOptions, Via};
+use crate::{Counted, StartError, link};
+
+/// The Ports of a node, in the order of its configuration.
+pub(crate) struct Links(Vec<Box<dyn Port>>);
+
+impl Links {
+    /// Opens all of them.
+    pub(crate) fn open(options: &[LinkOptions]) -> Result<Self, StartError> {
+        options.iter().map(link::open).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The largest frame that every link carries.
+    pub(crate) fn max_frame_bytes(&self) -> usize {
+        self.0.iter().map(Port::max_frame_bytes).min().unwrap_or_default()
+    }
+
+    /// Where peers reach the node.
+    pub(crate) fn address(&self) -> String {
+        let addresses: Vec<String> = self.0.iter().map(|port| port.address().to_string()).collect();
+        addresses.join(", ")
+    }
+
+    /// What becomes readable when frames arrive.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().filter_map(Port::fd)
+    }
+
+    /// Tells all of them the time.
+    pub(crate) fn tick(&mut self, now_ns: u64) {
+        self.0.iter_mut().for_each(|port| port.tick(now_ns));
+    }
+
+    /// When [`Links::tick`] must be called.
+    pub(crate) fn poll_at(&self) -> Option<u64> {
+        self.0.iter().filter_map(Port::poll_at).min()
+    }
+
+    /// Hands over a burst of each; how many frames had arrived.
+    pub(crate) fn receive(&mut self, handle: &mut dyn FnMut(&Via, &[u8])) -> usize {
+        let mut frames = 0;
+        for (link, port) in self.0.iter_mut().enumerate() {
+            let mut take = |from: &Address, frame: &[u8]| handle(&Via { link, address: *from }, frame);
+            frames += port.receive(&mut take);
+        }
+        frames
+    }
+
+    /// Offers frames to one peer; how many, from the front, were taken.
+    pub(crate) fn send(&mut self, to: &Via, frames: &[&[u8]]) -> usize {
+        // What no link leads to is taken and lost, as a Port does with what it can never send.
+        self.0.get_mut(to.link).map_or(frames.len(), |port| port.send(&to.address, frames))
+    }
+
+    /// What they have counted, together.
+    pub(crate) fn counters(&self) -> Counted {
+        let mut sums = self.0.first().map(|port| port.counters().named()).unwrap_or_default();
+        for port in self.0.iter().skip(1) {
+            for (sum, (_, value)) in sums.iter_mut().zip(port.counters().named()) {
+                sum.1 += value;
+            }
+        }
+        sums.into()
+    }
+}
