@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::controller::{Acked, Controller, Limits};
 use crate::health::Health;
 use crate::recovery::Recovery;
+use crate::rtt::WayBack;
 
 /// Times of one burst are a few ns apart, and so may be this far ahead of the clock.
 const AHEAD_NS: u32 = 1 << 16;
@@ -61,11 +62,14 @@ pub(crate) struct Pace {
 
 /// What an echo says.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "the unit ends a name")]
 pub(crate) struct Echo {
     /// When the transmission left.
     pub(crate) tx_ns: u64,
     /// The round-trip time, unless the echo was taken before.
     pub(crate) rtt_ns: Option<u64>,
+    /// What of it the way back took beyond its least.
+    back_ns: u64,
 }
 
 /// The sending half of a path.
@@ -83,6 +87,7 @@ pub(crate) struct Path {
     pub(crate) is_pace_limited: bool,
     /// Timestamp of the last echo that was taken for a sample.
     echoed_ts_ns: Option<u32>,
+    way_back: WayBack,
     /// Bytes acknowledged that the controller has not been told of: the news came on another path, and with the next
     /// news on this one it gets a round-trip time to them.
     untold_bytes: u64,
@@ -103,6 +108,7 @@ impl Path {
             is_window_limited: false,
             is_pace_limited: false,
             echoed_ts_ns: None,
+            way_back: WayBack::new(),
             untold_bytes: 0,
             cap_bytes: u64::MAX,
             frames: 0,
@@ -127,8 +133,8 @@ impl Path {
     }
 
     /// Takes the echo of one of our transmissions on this path: when that left, and the round-trip time if the echo is
-    /// not an old one repeated.
-    pub(crate) fn on_echo(&mut self, now_ns: u64, echo: frame::Echo) -> Option<Echo> {
+    /// not an old one repeated. `tx_ts_ns` is when the frame with the echo left, by the peer's clock.
+    pub(crate) fn on_echo(&mut self, now_ns: u64, echo: frame::Echo, tx_ts_ns: u32) -> Option<Echo> {
         let ago_ns = (now_ns as u32).wrapping_sub(echo.ts_ns);
         let ahead_ns = echo.ts_ns.wrapping_sub(now_ns as u32);
         let (tx_ns, ago_ns) = if ahead_ns < AHEAD_NS {
@@ -145,7 +151,8 @@ impl Path {
         if is_new {
             self.recovery.rtt.sample(now_ns, rtt_ns);
         }
-        Some(Echo { tx_ns, rtt_ns: is_new.then_some(rtt_ns) })
+        let back_ns = self.way_back.sample(now_ns, (now_ns as u32).wrapping_sub(tx_ts_ns));
+        Some(Echo { tx_ns, rtt_ns: is_new.then_some(rtt_ns), back_ns })
     }
 
     /// The bound on what may be on its way on this path.
@@ -213,6 +220,7 @@ impl Path {
             now_ns,
             bytes: std::mem::take(&mut self.untold_bytes),
             rtt_ns: echo.and_then(|echo| echo.rtt_ns),
+            back_ns: echo.map_or(0, |echo| echo.back_ns),
             tx_ns: echo.map(|echo| echo.tx_ns),
             srtt_ns: self.recovery.rtt.smoothed_ns(),
             min_rtt_ns: self.recovery.rtt.min_ns(),

@@ -77,6 +77,34 @@ impl Rtt {
     }
 }
 
+/// How much longer than its least of the last seconds the way back takes. It is measured between two clocks, so only
+/// differences count; by what these drift in some seconds it is wrong.
+#[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "the unit ends a name")]
+pub(crate) struct WayBack {
+    first_ns: Option<u32>,
+    least_ns: [i64; 2],
+    span_end_ns: u64,
+}
+
+impl WayBack {
+    pub(crate) fn new() -> Self {
+        Self { first_ns: None, least_ns: [i64::MAX; 2], span_end_ns: 0 }
+    }
+
+    /// Takes the time from a frame's departure by the peer's clock to its arrival by ours; its excess over the least.
+    pub(crate) fn sample(&mut self, now_ns: u64, one_way_ns: u32) -> u64 {
+        let first_ns = *self.first_ns.get_or_insert(one_way_ns);
+        let one_way_ns = i64::from(one_way_ns.wrapping_sub(first_ns).cast_signed());
+        if now_ns >= self.span_end_ns {
+            self.least_ns = [i64::MAX, self.least_ns[0]];
+            self.span_end_ns = now_ns + SPAN_NS;
+        }
+        self.least_ns[0] = self.least_ns[0].min(one_way_ns);
+        one_way_ns.abs_diff(self.least_ns[0].min(self.least_ns[1]))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +117,19 @@ mod tests {
         rtt.sample(1, 16000);
         assert_eq!((rtt.smoothed_ns(), rtt.variation_ns()), (9000, 5000));
         assert_eq!(rtt.latest_ns(), 16000);
+    }
+
+    #[test]
+    fn the_way_back_is_told_from_its_least_whatever_the_clocks_show() {
+        for offset in [0_u32, 7, u32::MAX - 1500] {
+            let mut back = WayBack::new();
+            assert_eq!(back.sample(0, offset.wrapping_add(1000)), 0);
+            assert_eq!(back.sample(1, offset.wrapping_add(3000)), 2000);
+            assert_eq!(back.sample(2, offset.wrapping_add(900)), 0);
+            assert_eq!(back.sample(3, offset.wrapping_add(1000)), 100);
+            assert_eq!(back.sample(SPAN_NS, offset.wrapping_add(2000)), 1100);
+            assert_eq!(back.sample(2 * SPAN_NS, offset.wrapping_add(2000)), 0);
+        }
     }
 
     #[test]

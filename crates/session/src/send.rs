@@ -380,7 +380,7 @@ impl Sender {
             self.receiver_cap_bytes = cap_bytes;
             self.share_cap();
         }
-        let echo = header.echo.and_then(|echo| self.paths[at].on_echo(now_ns, echo));
+        let echo = header.echo.and_then(|echo| self.paths[at].on_echo(now_ns, echo, header.tx_ts_ns));
         let mut news = News { path: at, echo, ..News::default() };
         let first_unacked = self.una;
         // One that another path has overtaken still tells of its own path.
@@ -443,8 +443,8 @@ impl Sender {
     }
 
     /// Takes the round-trip time of the handshake.
-    pub(crate) fn hear_echo(&mut self, now_ns: u64, echo: frame::Echo) {
-        self.paths[0].on_echo(now_ns, echo);
+    pub(crate) fn hear_echo(&mut self, now_ns: u64, echo: frame::Echo, tx_ts_ns: u32) {
+        self.paths[0].on_echo(now_ns, echo, tx_ts_ns);
     }
 
     fn on_sack(

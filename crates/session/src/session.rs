@@ -186,7 +186,7 @@ impl Session {
     fn hear_handshake(&mut self, now_ns: u64, header: &Header) {
         self.acknowledgers[0].note_echo(now_ns, header.tx_ts_ns);
         if let Some(echo) = header.echo {
-            self.sender.hear_echo(now_ns, echo);
+            self.sender.hear_echo(now_ns, echo, header.tx_ts_ns);
         }
     }
 

@@ -170,6 +170,7 @@ mod tests {
             in_flight_bytes: 0,
             window_limited: true,
             congested: false,
+            back_ns: 0,
         }
     }
 

@@ -51,6 +51,8 @@ const REMEMBERED: usize = 16;
 /// A share of frames lost in one round trip that no damaged link has: the path is congested and does not show it.
 const BREAKER: f64 = 0.2;
 const BREAKER_FRAMES: f64 = 8.0;
+/// What two clocks drift apart in some seconds: where the noise is more, the time of the way back can be relied on.
+const DRIFT_NS: f64 = 100_000.0;
 /// A span over which noise is filtered, over the noise.
 const NOISE_SPANS: f64 = 2.0;
 
@@ -277,7 +279,10 @@ impl Controller for Efe {
         self.srtt_ns = acked.srtt_ns as f64;
         self.round_acked += acked.bytes as f64;
         let (Some(rtt_ns), Some(tx_ns)) = (acked.rtt_ns, acked.tx_ns) else { return };
-        let (rtt_ns, base_ns) = (rtt_ns as f64, acked.min_rtt_ns.max(1) as f64 + self.noise_ns);
+        // Acknowledgements that wait in queues of the other direction are no queue of ours.
+        let back_ns = if self.noise_ns >= DRIFT_NS { acked.back_ns } else { 0 };
+        let rtt_ns = rtt_ns.saturating_sub(back_ns).max(acked.min_rtt_ns) as f64;
+        let base_ns = acked.min_rtt_ns.max(1) as f64 + self.noise_ns;
         let ratio = self.measure(tx_ns, rtt_ns, base_ns);
         let is_round = self.end_round(acked.now_ns, tx_ns);
         match self.phase {
@@ -425,6 +430,7 @@ mod tests {
                 in_flight_bytes: 0,
                 window_limited,
                 congested: false,
+                back_ns: 0,
             });
         }
 

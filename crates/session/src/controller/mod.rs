@@ -36,6 +36,9 @@ pub struct Acked {
     /// Round-trip time of the newest transmission that arrived, the peer's hold time taken off; `None` if the
     /// acknowledgement tells none.
     pub rtt_ns: Option<u64>,
+    /// What of that the way back took beyond its least of the last seconds; wrong by what the clocks of both ends drift
+    /// in these.
+    pub back_ns: u64,
     /// When that transmission left.
     pub tx_ns: Option<u64>,
     /// Smoothed round-trip time.

@@ -106,7 +106,7 @@ impl Sweep {
         out.push('\n');
     }
 
-    /// The generated part of the document, between [`BEGIN`] and [`END`]. `charts` is the folder of the charts, as seen
+    /// The generated part of the document, between the marks. `charts` is the folder of the charts, as seen
     /// from the document.
     pub fn markdown(&self, charts: &str) -> String {
         let mut out = String::new();

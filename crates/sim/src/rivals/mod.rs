@@ -168,6 +168,7 @@ mod tests {
             in_flight_bytes: 0,
             window_limited: true,
             congested: false,
+            back_ns: 0,
         }
     }
 
