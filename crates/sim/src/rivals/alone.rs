@@ -94,6 +94,7 @@ impl Link {
                 now_ns,
                 bytes: FRAME_BYTES,
                 rtt_ns: Some(rtt_ns),
+                back_ns: 0,
                 tx_ns: Some(tx_ns),
                 srtt_ns,
                 min_rtt_ns,
