@@ -133,6 +133,6 @@ fn what_is_written_over_a_faulty_ethernet_is_read_back_on_two_devices_and_three_
 
 /// A counter of the session, as the daemon tells it at its end.
 fn counter(log: &str, name: &str) -> u64 {
-    let value = log.rsplit_once(&format!("{name}: ")).map_or("", |(_, rest)| rest);
+    let value = log.rsplit_once(&format!(" {name}=")).map_or("", |(_, rest)| rest);
     value.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
 }
