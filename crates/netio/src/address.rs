@@ -13,12 +13,14 @@ pub enum Address {
     Udp(SocketAddr),
     /// A port of a [`Hub`](crate::memory::Hub): `memory:1`.
     Memory(u32),
+    /// A port of a hub in shared memory: `ring:1`.
+    Ring(u32),
 }
 
 /// A text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not an address: write a MAC (02:00:00:00:00:01), an IP address with port (10.0.0.1:4700, [fd00::1]:4700) or memory:N"
+    "`{0}` is not an address: write a MAC (02:00:00:00:00:01), an IP address with port (10.0.0.1:4700, [fd00::1]:4700), ring:N or memory:N"
 )]
 pub struct AddressError(pub String);
 
@@ -33,6 +35,7 @@ impl fmt::Display for Address {
             }
             Self::Udp(address) => address.fmt(f),
             Self::Memory(port) => write!(f, "memory:{port}"),
+            Self::Ring(port) => write!(f, "ring:{port}"),
         }
     }
 }
@@ -43,6 +46,8 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let parsed = if let Some(port) = text.strip_prefix("memory:") {
             port.parse().ok().map(Self::Memory)
+        } else if let Some(port) = text.strip_prefix("ring:") {
+            port.parse().ok().map(Self::Ring)
         } else if let Some(mac) = mac(text) {
             Some(Self::Mac(mac))
         } else {
@@ -72,8 +77,14 @@ mod tests {
 
     #[test]
     fn text_forms_survive_a_round_trip() {
-        for text in ["02:00:00:00:00:01", "de:ad:be:ef:00:ff", "10.0.0.1:4700", "[fd00::1]:4700", "memory:17"]
-        {
+        for text in [
+            "02:00:00:00:00:01",
+            "de:ad:be:ef:00:ff",
+            "10.0.0.1:4700",
+            "[fd00::1]:4700",
+            "memory:17",
+            "ring:3",
+        ] {
             let address: Address = text.parse().expect(text);
             assert_eq!(address.to_string(), text);
         }
@@ -89,6 +100,7 @@ mod tests {
             "10.0.0.1",
             "memory:",
             "memory:-1",
+            "ring:x",
         ] {
             let error = text.parse::<Address>().expect_err(text);
             assert!(error.to_string().contains("10.0.0.1:4700"), "{error}");

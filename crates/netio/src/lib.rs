@@ -60,6 +60,13 @@ pub trait Port {
     /// What becomes readable when frames arrive, if the Port has such a thing.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Called by an owner that is about to sleep on [`fd`](Port::fd). False: do not sleep, frames have arrived, or this Port can
+    /// only be polled. True: `fd` becomes readable when frames arrive. Who polls need not call it, and should not: some Ports
+    /// spare their peers the cost of waking who is awake.
+    fn before_sleep(&mut self) -> bool {
+        true
+    }
+
     /// When [`tick`](Port::tick) must be called, in the clock that is passed to it.
     fn poll_at(&self) -> Option<u64> {
         None
@@ -89,6 +96,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).fd()
+    }
+    fn before_sleep(&mut self) -> bool {
+        (**self).before_sleep()
     }
     fn poll_at(&self) -> Option<u64> {
         (**self).poll_at()

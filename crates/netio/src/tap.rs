@@ -169,6 +169,10 @@ impl<P: Port> Port for Tap<P> {
         self.port.fd()
     }
 
+    fn before_sleep(&mut self) -> bool {
+        self.port.before_sleep()
+    }
+
     fn poll_at(&self) -> Option<u64> {
         let flush = (!self.capture.buffer.is_empty() && self.is_capturing()).then_some(self.capture.flush_ns);
         [self.port.poll_at(), flush].into_iter().flatten().min()
@@ -191,7 +195,7 @@ impl<P: Port> Port for Tap<P> {
 fn mac(address: &Address) -> [u8; 6] {
     match address {
         Address::Mac(mac) => *mac,
-        Address::Memory(port) => {
+        Address::Memory(port) | Address::Ring(port) => {
             let [a, b, c, d] = port.to_be_bytes();
             [0x0A, 0x4D, a, b, c, d]
         }

@@ -20,8 +20,10 @@ fn on_memory(demand: Demand) {
     let hub = Hub::new(HubConfig::default());
     let open = |port| -> Box<dyn Port> { Box::new(hub.open(port).expect("a port of the hub")) };
     let (a, b) = (open(0), open(1));
-    let reopen_b = Box::new(move || -> Box<dyn Port> { Box::new(hub.open(1).expect("a port of the hub")) });
-    demand(Link { a, b, reopen_b, back_pressure: true });
+    let shared = hub.clone();
+    let reopen_b = move || -> Box<dyn Port> { Box::new(hub.open(1).expect("a port of the hub")) };
+    let switch: Box<dyn Fn(bool)> = Box::new(move |up| shared.set_link(0, up));
+    demand(Link { switch: Some(switch), back_pressure: true, ..Link::new(a, b, reopen_b) });
 }
 
 fn udp(bind: &str, offload: bool) -> Box<dyn Port> {
@@ -38,7 +40,7 @@ fn udp(bind: &str, offload: bool) -> Box<dyn Port> {
 fn udp_link(bind: &str, offload: bool) -> Link {
     let (a, b) = (udp(bind, offload), udp(bind, offload));
     let address = b.address().to_string();
-    Link { a, b, reopen_b: Box::new(move || udp(&address, offload)), back_pressure: false }
+    Link::new(a, b, move || udp(&address, offload))
 }
 
 fn on_udp_v4(demand: Demand) {
@@ -64,13 +66,13 @@ fn packet(interface: &str) -> Box<dyn Port> {
 
 fn on_packet(demand: Demand) {
     namespace::with_veth(move || {
-        demand(Link {
-            a: packet("left"),
-            b: packet("right"),
-            reopen_b: Box::new(|| packet("right")),
-            back_pressure: false,
-        });
+        let link = Link::new(packet("left"), packet("right"), || packet("right"));
+        demand(Link { switch: Some(Box::new(set_left)), ..link });
     });
+}
+
+fn set_left(up: bool) {
+    namespace::ip(&format!("link set left {}", if up { "up" } else { "down" }));
 }
 
 /// Wrappers that do nothing must change nothing.
@@ -81,10 +83,11 @@ fn on_wrapped_memory(demand: Demand) {
     }
     let hub = Hub::new(HubConfig::default());
     let (a, b) = (wrap(hub.open(0).expect("port 0")), wrap(hub.open(1).expect("port 1")));
-    let reopen_b = Box::new(move || wrap(hub.open(1).expect("port 1")));
-    demand(Link { a, b, reopen_b, back_pressure: true });
+    let reopen_b = move || wrap(hub.open(1).expect("port 1"));
+    demand(Link { back_pressure: true, ..Link::new(a, b, reopen_b) });
 }
 
+// A back end plugs in here: its name, and the function above that opens two Ports of it.
 suite!(memory, super::on_memory);
 suite!(udp_over_ipv4, super::on_udp_v4);
 suite!(udp_over_ipv6, super::on_udp_v6);

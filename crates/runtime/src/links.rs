@@ -32,6 +32,11 @@ impl Links {
         self.0.iter().filter_map(Port::fd)
     }
 
+    /// Whether the owner may sleep on [`Links::fds`]: no frames have arrived at any of them.
+    pub(crate) fn before_sleep(&mut self) -> bool {
+        self.0.iter_mut().all(Port::before_sleep)
+    }
+
     /// Tells all of them the time.
     pub(crate) fn tick(&mut self, now_ns: u64) {
         self.0.iter_mut().for_each(|port| port.tick(now_ns));

@@ -49,9 +49,15 @@ impl Sleeper {
         std::mem::take(&mut self.control_woke)
     }
 
-    /// Called after each round of the loop: returns at once if there was progress, or not long ago; otherwise sleeps until
-    /// a watched descriptor is readable or `deadline_ns` has come.
-    pub(crate) fn rest(&mut self, now_ns: u64, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
+    /// Called after each round of the loop: returns at once if there was progress, or not long ago; otherwise, unless
+    /// `before_sleep` says that there is work after all, sleeps until a watched descriptor is readable or `deadline_ns` has come.
+    pub(crate) fn rest(
+        &mut self,
+        now_ns: u64,
+        progress: bool,
+        deadline_ns: Option<u64>,
+        before_sleep: &mut dyn FnMut() -> bool,
+    ) -> io::Result<()> {
         if progress {
             self.last_progress_ns = now_ns;
             return Ok(());
@@ -62,7 +68,7 @@ impl Sleeper {
         }
         let sleep_ns =
             deadline_ns.map_or(LONGEST_SLEEP_NS, |at| at.saturating_sub(now_ns)).min(LONGEST_SLEEP_NS);
-        if sleep_ns == 0 {
+        if sleep_ns == 0 || !before_sleep() {
             return Ok(());
         }
         let timeout = Timespec {
@@ -94,20 +100,28 @@ mod tests {
         let mut sleeper = Sleeper::new(Duration::ZERO).unwrap();
         sleeper.watch(reader.as_fd()).unwrap();
         let started = Instant::now();
-        sleeper.rest(1_000, false, Some(1_000 + 5_000_000)).unwrap();
+        sleeper.rest(1_000, false, Some(1_000 + 5_000_000), &mut || true).unwrap();
         assert!(started.elapsed() >= Duration::from_millis(5));
         writer.write_all(b"x").unwrap();
         let started = Instant::now();
-        sleeper.rest(1_000, false, None).unwrap();
+        sleeper.rest(1_000, false, None, &mut || true).unwrap();
         assert!(started.elapsed() < Duration::from_millis(100));
+    }
+
+    #[test]
+    fn does_not_sleep_when_frames_came_in_the_last_moment() {
+        let mut sleeper = Sleeper::new(Duration::ZERO).unwrap();
+        let started = Instant::now();
+        sleeper.rest(1_000, false, None, &mut || false).unwrap();
+        assert!(started.elapsed() < Duration::from_millis(50));
     }
 
     #[test]
     fn does_not_sleep_while_there_is_progress() {
         let mut sleeper = Sleeper::new(Duration::from_secs(1)).unwrap();
-        sleeper.rest(1_000, true, None).unwrap();
+        sleeper.rest(1_000, true, None, &mut || true).unwrap();
         let started = Instant::now();
-        sleeper.rest(2_000, false, None).unwrap();
+        sleeper.rest(2_000, false, None, &mut || true).unwrap();
         assert!(started.elapsed() < Duration::from_millis(50));
     }
 }

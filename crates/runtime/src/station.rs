@@ -51,6 +51,7 @@ impl Station {
     /// The end of a round: sleeps if nothing was done for a while.
     pub(crate) fn end_round(&mut self, progress: bool, node_deadline_ns: Option<u64>) -> io::Result<()> {
         let deadline_ns = [node_deadline_ns, self.links.poll_at()].into_iter().flatten().min();
-        self.sleeper.rest(self.clock.now_ns(), progress, deadline_ns)
+        let Self { clock, links, sleeper, .. } = self;
+        sleeper.rest(clock.now_ns(), progress, deadline_ns, &mut || links.before_sleep())
     }
 }

@@ -115,6 +115,10 @@ impl<P: Port> Port for Impaired<P> {
         self.port.fd()
     }
 
+    fn before_sleep(&mut self) -> bool {
+        self.port.before_sleep()
+    }
+
     fn poll_at(&self) -> Option<u64> {
         [self.port.poll_at(), self.rx.next_ns(), self.tx.next_ns()].into_iter().flatten().min()
     }
