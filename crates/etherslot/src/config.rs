@@ -331,15 +331,12 @@ fn slot_options(slot: Slot, links: &[LinkOptions], others: &[SlotOptions]) -> Re
         links.len()
     );
     for (link, &address) in links.iter().zip(&addresses) {
-        match (&link.kind, address) {
-            (LinkKind::Packet { .. }, Address::Mac(_)) | (LinkKind::Udp { .. }, Address::Udp(_)) => {}
-            (LinkKind::Packet { .. }, _) => {
-                bail!("[[slot]] box = \"{address}\" is no MAC address, as a link of kind = \"packet\" needs")
-            }
-            (LinkKind::Udp { .. }, _) => {
-                bail!("[[slot]] box = \"{address}\" is not ADDRESS:PORT, as a link of kind = \"udp\" needs")
-            }
-        }
+        ensure!(
+            link.kind.reaches(&address),
+            "[[slot]] box = \"{address}\" is not {}, as a link of kind = \"{}\" needs",
+            link.kind.peer_form(),
+            link.kind.name()
+        );
     }
     let Some((&address, further)) = addresses.split_first() else {
         bail!("[[slot]] box is empty: write the box's address on each link");

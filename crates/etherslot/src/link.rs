@@ -64,6 +64,9 @@ pub(crate) struct Test {
 /// One end: its link and its session.
 #[derive(Args)]
 struct End {
+    /// A link in one word: `packet:INTERFACE` or `udp:ADDRESS:PORT`. Given several times: several links, for a path each.
+    #[arg(long, value_name = "LINK", conflicts_with_all = ["interface", "listen", "mtu"])]
+    link: Vec<LinkKind>,
     /// Raw Ethernet on this interface. Given several times: several links, for a path each.
     #[arg(long, value_name = "INTERFACE", conflicts_with = "listen")]
     interface: Vec<String>,
@@ -108,9 +111,11 @@ fn faults(text: &str) -> Result<String, String> {
 impl End {
     /// What is to be opened; `unsaid` are the addresses to listen at if neither such nor an interface was given.
     fn options(self, name: &str, unsaid: Vec<SocketAddr>) -> Result<EndOptions> {
-        let Self { interface, listen, mtu, classic, window_frames, busy_poll, capture, impair } = self;
+        let Self { link, interface, listen, mtu, classic, window_frames, busy_poll, capture, impair } = self;
         let listen = if listen.is_empty() { unsaid } else { listen };
-        let kinds: Vec<LinkKind> = if interface.is_empty() {
+        let kinds: Vec<LinkKind> = if !link.is_empty() {
+            link
+        } else if interface.is_empty() {
             listen.into_iter().map(|listen| LinkKind::Udp { listen, mtu }).collect()
         } else if mtu.is_some() {
             bail!("--mtu is for UDP: an interface has its own")
@@ -163,15 +168,8 @@ impl Test {
             peers.len()
         );
         for (link, &peer) in end.links.iter().zip(&peers) {
-            match (&link.kind, peer) {
-                (LinkKind::Packet { .. }, Address::Mac(_)) => {}
-                (LinkKind::Udp { listen, .. }, Address::Udp(to)) if listen.is_ipv4() == to.is_ipv4() => {}
-                (LinkKind::Packet { .. }, _) => bail!("{peer} is no MAC address, as raw Ethernet needs"),
-                (LinkKind::Udp { .. }, Address::Udp(_)) => {
-                    bail!("{peer} and --listen are not both IPv4 or both IPv6")
-                }
-                (LinkKind::Udp { .. }, _) => bail!("{peer} is reached over raw Ethernet: add --interface"),
-            }
+            let kind = &link.kind;
+            ensure!(kind.reaches(&peer), "{peer} is not {}, as the link {kind} needs", kind.peer_form());
         }
         let peer = Routes::new(peers[0], peers[1..].iter().copied());
         let test = TestOptions {
@@ -291,8 +289,12 @@ mod tests {
         assert_eq!((two.links.len(), two.session.paths), (2, 2));
         let udp = options(&["10.0.0.1:4700", "--listen", "0.0.0.0:0", "--mtu", "1500"]).unwrap();
         assert!(matches!(udp.links[0].kind, LinkKind::Udp { mtu: Some(1500), .. }));
+        let word = options(&["10.0.0.1:4700", "--link", "udp:0.0.0.0:0,mtu=1500"]).unwrap();
+        assert_eq!(word.links[0].kind, udp.links[0].kind);
         for (bad, remedy) in [
             (&[peer][..], "--interface"),
+            (&[peer, "--link", "packet:eth0", "--interface", "eth0"], "--link"),
+            (&[peer, "--link", "eth0"], "packet:eth0"),
             (&[peer, "--interface", "eth0", "--listen", "0.0.0.0:0"], "--listen"),
             (&[peer, "--interface", "eth0", "--mtu", "1500"], "UDP"),
             (&[peer, "--interface", "eth0", "--record-bytes", "5000"], "4112"),

@@ -12,6 +12,7 @@ pub mod host_daemon;
 mod identity;
 pub mod keeper;
 mod link;
+pub mod link_spec;
 pub mod link_test;
 mod links;
 pub mod options;

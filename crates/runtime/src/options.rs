@@ -9,6 +9,8 @@ pub use etherslot_netio::Address;
 pub use etherslot_netio::impair::Impairment;
 pub use etherslot_session::MAX_PATHS;
 
+pub use crate::link_spec::LinkSpecError;
+
 /// An I/O box.
 #[derive(Debug)]
 pub struct BoxOptions {
@@ -57,8 +59,8 @@ pub struct LinkOptions {
     pub impair: Option<String>,
 }
 
-/// A link's back end.
-#[derive(Debug)]
+/// A link's back end. Its text form, as in `--link packet:eth0`, is in [`crate::link_spec`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// Raw Ethernet by `AF_PACKET`.
     Packet {

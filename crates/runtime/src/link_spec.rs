@@ -1,0 +1,167 @@
+//! Links in one word, for command lines: `packet:eth0`, `udp:10.0.0.1:4700`, `udp:0.0.0.0:0,mtu=1500`.
+//!
+//! The kind, a colon, what the link is opened on, and options after commas.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use crate::options::{Address, LinkKind};
+
+/// Path MTUs that leave room for a session frame and not more than the largest one.
+const UDP_MTU: std::ops::RangeInclusive<u16> = 624..=9284;
+
+/// A text that names no link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no link: {reason}")]
+pub struct LinkSpecError {
+    /// The text.
+    pub text: String,
+    /// What is wrong, and what to write instead.
+    pub reason: String,
+}
+
+impl LinkKind {
+    /// The word before the colon, and `kind` in configuration files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Packet { .. } => "packet",
+            Self::Udp { .. } => "udp",
+        }
+    }
+
+    /// Whether a peer with this address can be reached.
+    pub fn reaches(&self, peer: &Address) -> bool {
+        match (self, peer) {
+            (Self::Packet { .. }, Address::Mac(_)) => true,
+            (Self::Udp { listen, .. }, Address::Udp(to)) => listen.is_ipv4() == to.is_ipv4(),
+            _ => false,
+        }
+    }
+
+    /// What addresses of peers look like, to tell a user.
+    pub fn peer_form(&self) -> &'static str {
+        match self {
+            Self::Packet { .. } => "a MAC address",
+            Self::Udp { listen, .. } if listen.is_ipv4() => "an IPv4 ADDRESS:PORT",
+            Self::Udp { .. } => "an IPv6 [ADDRESS]:PORT",
+        }
+    }
+}
+
+impl fmt::Display for LinkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.name())?;
+        match self {
+            Self::Packet { interface } => f.write_str(interface),
+            Self::Udp { listen, mtu } => {
+                listen.fmt(f)?;
+                mtu.map_or(Ok(()), |mtu| write!(f, ",mtu={mtu}"))
+            }
+        }
+    }
+}
+
+impl FromStr for LinkKind {
+    type Err = LinkSpecError;
+
+    fn from_str(text: &str) -> Result<Self, LinkSpecError> {
+        parse(text).map_err(|reason| LinkSpecError { text: text.to_owned(), reason })
+    }
+}
+
+fn parse(text: &str) -> Result<LinkKind, String> {
+    let (kind, rest) = text
+        .split_once(':')
+        .ok_or("write its kind and what it is opened on, as in packet:eth0 or udp:10.0.0.1:4700")?;
+    match kind {
+        "packet" => {
+            let [] = options(rest, [])?.1;
+            Ok(LinkKind::Packet { interface: interface(rest)? })
+        }
+        "udp" => {
+            let (listen, [mtu]) = options(rest, ["mtu"])?;
+            let listen: SocketAddr =
+                listen.parse().map_err(|_| "write udp:ADDRESS:PORT, as in udp:0.0.0.0:4700")?;
+            let in_range = |text: &str| text.parse().ok().filter(|mtu| UDP_MTU.contains(mtu));
+            let wrong = || format!("mtu is {} to {}", UDP_MTU.start(), UDP_MTU.end());
+            Ok(LinkKind::Udp { listen, mtu: mtu.map(|text| in_range(text).ok_or_else(wrong)).transpose()? })
+        }
+        _ => Err("kinds are packet and udp".to_owned()),
+    }
+}
+
+fn interface(name: &str) -> Result<String, String> {
+    // The kernel's rule for names of interfaces, but for its length, which the kernel tells.
+    let is_name =
+        !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || "/,".contains(char));
+    if is_name { Ok(name.to_owned()) } else { Err("write the interface after the colon".to_owned()) }
+}
+
+/// Cuts the options off: `value,name=…,name=…`. Each may stand once, in any order.
+fn options<'a, const N: usize>(
+    text: &'a str,
+    names: [&str; N],
+) -> Result<(&'a str, [Option<&'a str>; N]), String> {
+    let mut words = text.split(',');
+    let value = words.next().unwrap_or_default();
+    let mut found = [None; N];
+    for word in words {
+        let known = word
+            .split_once('=')
+            .and_then(|(name, value)| names.iter().position(|&known| known == name).map(|at| (at, value)));
+        match known {
+            Some((at, value)) if found[at].is_none() => found[at] = Some(value),
+            _ if N == 0 => return Err(format!("`{word}`: this kind has no options")),
+            _ => return Err(format!("`{word}`: its options are {}, once each", names.join("=…, ") + "=…")),
+        }
+    }
+    Ok((value, found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_forms_survive_a_round_trip() {
+        for text in
+            ["packet:eth0", "packet:eth0.5", "udp:10.0.0.1:4700", "udp:[::]:0", "udp:0.0.0.0:0,mtu=1500"]
+        {
+            let link: LinkKind = text.parse().expect(text);
+            assert_eq!(link.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_link_is_refused_with_the_form_that_is() {
+        for (text, remedy) in [
+            ("", "packet:eth0"),
+            ("eth0", "packet:eth0"),
+            ("floppy:0", "kinds are"),
+            ("packet:", "the interface"),
+            ("packet:eth0,mtu=9000", "no options"),
+            ("udp:4700", "udp:0.0.0.0:4700"),
+            ("udp:0.0.0.0:1,mut=1", "mtu=…"),
+            ("udp:0.0.0.0:1,mtu=1", "624 to 9284"),
+            ("udp:0.0.0.0:1,mtu=1500,mtu=1500", "once each"),
+        ] {
+            let error = text.parse::<LinkKind>().expect_err(text).to_string();
+            assert!(error.contains(remedy), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_link_reaches_addresses_of_its_own_form() {
+        for (link, peer, reached) in [
+            ("packet:eth0", "02:00:00:00:00:01", true),
+            ("packet:eth0", "10.0.0.1:1", false),
+            ("udp:0.0.0.0:0", "10.0.0.1:1", true),
+            ("udp:0.0.0.0:0", "[::1]:1", false),
+            ("udp:[::]:0", "[::1]:1", true),
+        ] {
+            let link: LinkKind = link.parse().expect(link);
+            assert_eq!(link.reaches(&peer.parse().expect(peer)), reached, "{link} {peer}");
+        }
+    }
+}
