@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::options::{
-    Address, BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions,
+    Address, Backing, BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions,
     MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions,
 };
 use serde::Deserialize;
@@ -131,7 +131,11 @@ enum DeviceKind {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Namespace {
-    path: PathBuf,
+    /// A file or block device, or
+    path: Option<PathBuf>,
+    /// memory of the daemon, bytes.
+    #[serde(default, deserialize_with = "value::memory")]
+    memory: Option<u64>,
     #[serde(default = "default_block_bytes", deserialize_with = "value::block_bytes")]
     block_bytes: u32,
     #[serde(default)]
@@ -308,10 +312,8 @@ fn device_options(device: Device, others: &[DeviceOptions]) -> Result<DeviceOpti
     );
     ensure!(!namespaces.is_empty(), "[[device]] {name:?} has no [[device.namespace]]: add at least one");
     ensure!(namespaces.len() <= 32, "[[device]] {name:?} has more than 32 namespaces: use 32 or fewer");
-    let namespaces = namespaces
-        .into_iter()
-        .map(|Namespace { path, block_bytes, read_only }| NamespaceOptions { path, block_bytes, read_only })
-        .collect();
+    let namespaces =
+        namespaces.into_iter().map(|namespace| namespace_options(&name, namespace)).collect::<Result<_>>()?;
     let nvme = NvmeOptions {
         serial,
         model: model.unwrap_or_else(|| "Etherslot NVMe".to_owned()),
@@ -320,6 +322,16 @@ fn device_options(device: Device, others: &[DeviceOptions]) -> Result<DeviceOpti
         namespaces,
     };
     Ok(DeviceOptions { name, nvme })
+}
+
+fn namespace_options(device: &str, namespace: Namespace) -> Result<NamespaceOptions> {
+    let Namespace { path, memory, block_bytes, read_only } = namespace;
+    let backing = match (path, memory) {
+        (Some(path), None) => Backing::File(path),
+        (None, Some(bytes)) => Backing::Memory(bytes),
+        _ => bail!("[[device.namespace]] of {device:?} needs path = \"…\" or memory = \"…\", and not both"),
+    };
+    Ok(NamespaceOptions { backing, block_bytes, read_only })
 }
 
 fn slot_options(slot: Slot, links: &[LinkOptions], others: &[SlotOptions]) -> Result<SlotOptions> {
@@ -426,6 +438,9 @@ socket = "/run/disk0.sock"
         let options = parse::<BoxFile>(BOX, &Overrides::default()).unwrap();
         assert_eq!(options.devices[0].nvme.namespaces[0].block_bytes, 512);
         assert_eq!(options.session.dead_after, Duration::from_secs(1));
+        let memory = BOX.replace("path = \"/disk.img\"", "memory = \"1.5 MiB\"");
+        let options = parse::<BoxFile>(&memory, &Overrides::default()).unwrap();
+        assert_eq!(options.devices[0].nvme.namespaces[0].backing, Backing::Memory(3 << 19));
         let options = parse::<HostFile>(HOST, &Overrides::default()).unwrap();
         assert_eq!(options.slots[0].interrupts, Interrupts::MsiX);
     }
@@ -508,6 +523,10 @@ listen = "0.0.0.0:0"
                 ("serial = \"ES0001\"", "serial = \"A\"\nqueue_pairs = 65", 10, "1 to 64"),
                 ("serial = \"ES0001\"", "serial = \"A\"\ncmb_bytes = 5000", 10, "power of two"),
                 ("path = \"/disk.img\"", "path = \"/d\"\nblock_bytes = 520", 12, "512 or 4096"),
+                ("path = \"/disk.img\"", "path = \"/d\"\nmemory = \"1 GiB\"", 6, "not both"),
+                ("path = \"/disk.img\"", "read_only = true", 6, "or memory"),
+                ("path = \"/disk.img\"", "memory = \"a lot\"", 11, "\"1 GiB\""),
+                ("path = \"/disk.img\"", "memory = \"5000 B\"", 11, "multiple of 4096"),
                 ("[[device]]", "[session]\nwindow_frames = 3\n[[device]]", 7, "16 to 4096"),
                 ("[[device]]", "[session]\ndead_after = \"9s\"\n[[device]]", 6, "4s or less"),
                 ("[[device.namespace]]\npath = \"/disk.img\"\n", "", 6, "add at least one"),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use etherslot_runtime::options::{Address, Impairment, MAX_PATHS};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
@@ -113,6 +114,15 @@ pub(crate) fn block_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     checked(deserializer, |bytes| match bytes {
         512 | 4096 => Ok(bytes),
         _ => Err(format!("{bytes} is not possible: use 512 or 4096")),
+    })
+}
+
+/// `[[device.namespace]] memory`.
+pub(crate) fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    checked(deserializer, |text: String| match text.parse::<ByteSize>() {
+        Err(_) => Err(format!("{text:?} is no size: write a number and its unit, as in \"1 GiB\"")),
+        Ok(ByteSize(bytes)) if bytes != 0 && bytes.is_multiple_of(4096) => Ok(Some(bytes)),
+        Ok(_) => Err(format!("{text:?} is not possible: use a multiple of 4096 bytes, as in \"1 GiB\"")),
     })
 }
 

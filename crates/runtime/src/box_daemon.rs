@@ -8,10 +8,11 @@ use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_storage::Medium as _;
 use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
+use etherslot_storage::ram::RamMedium;
 use etherslot_wire::control::Name;
 
 use crate::control::{Answer, Control, Request};
-use crate::options::{BoxOptions, DeviceOptions, Via};
+use crate::options::{Backing, BoxOptions, DeviceOptions, NamespaceOptions, Via};
 use crate::stat;
 use crate::station::Station;
 use crate::{StartError, format_file, identity};
@@ -28,24 +29,10 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
     let mut namespaces = Vec::new();
     let mut wakers = Vec::new();
     for namespace in &options.nvme.namespaces {
-        let path = namespace.path.clone();
-        let block_bytes = format_file::kept(&path).unwrap_or(namespace.block_bytes);
-        let medium = open_medium(&path, namespace.read_only, block_bytes)
-            .map_err(|source| StartError::Medium { device: options.name.clone(), source })?;
-        tracing::info!(
-            device = options.name,
-            path = %path.display(),
-            bytes = medium.info().bytes,
-            block_bytes,
-            direct = medium.is_direct(),
-            "namespace opened"
-        );
-        if let Some(fd) = medium.fd() {
-            wakers.push(fd.try_clone_to_owned()?);
-        }
-        let mut namespace = Namespace::new(Box::new(medium), block_bytes);
-        namespace.formatted = Some(Box::new(move |block_bytes| format_file::keep(&path, block_bytes)));
-        namespaces.push(namespace);
+        namespaces.push(match &namespace.backing {
+            Backing::File(path) => on_file(&options.name, path, namespace, &mut wakers)?,
+            Backing::Memory(bytes) => in_memory(&options.name, *bytes, namespace)?,
+        });
     }
     let config = NvmeConfig {
         serial: options.nvme.serial.clone(),
@@ -60,6 +47,41 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
         Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
     let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
     Ok(Made { name, endpoint, wakers })
+}
+
+fn on_file(
+    device: &str,
+    path: &Path,
+    options: &NamespaceOptions,
+    wakers: &mut Vec<OwnedFd>,
+) -> Result<Namespace, StartError> {
+    let path = path.to_owned();
+    let block_bytes = format_file::kept(&path).unwrap_or(options.block_bytes);
+    let medium = open_medium(&path, options.read_only, block_bytes)
+        .map_err(|source| StartError::Medium { device: device.to_owned(), source })?;
+    tracing::info!(
+        device,
+        path = %path.display(),
+        bytes = medium.info().bytes,
+        block_bytes,
+        direct = medium.is_direct(),
+        "namespace opened"
+    );
+    if let Some(fd) = medium.fd() {
+        wakers.push(fd.try_clone_to_owned()?);
+    }
+    let mut namespace = Namespace::new(Box::new(medium), block_bytes);
+    namespace.formatted = Some(Box::new(move |block_bytes| format_file::keep(&path, block_bytes)));
+    Ok(namespace)
+}
+
+/// A block size that the guest chooses is forgotten with the content.
+fn in_memory(device: &str, bytes: u64, options: &NamespaceOptions) -> Result<Namespace, StartError> {
+    let NamespaceOptions { block_bytes, read_only, .. } = *options;
+    let medium = RamMedium::new(bytes, read_only)
+        .map_err(|source| StartError::Memory { device: device.to_owned(), source })?;
+    tracing::info!(device, bytes, block_bytes, "namespace made in memory");
+    Ok(Namespace::new(Box::new(medium), block_bytes))
 }
 
 /// In the smallest blocks there are, so that the guest can choose; in larger ones if only those go past the page cache.

@@ -42,6 +42,14 @@ pub enum StartError {
         /// Why.
         source: etherslot_storage::file::OpenError,
     },
+    /// A namespace's memory could not be had.
+    #[error("device {device:?}: {source}")]
+    Memory {
+        /// The device.
+        device: String,
+        /// Why.
+        source: etherslot_storage::ram::RamError,
+    },
     /// A device cannot be as configured.
     #[error("device {device:?}: {reason}")]
     Device {

@@ -159,12 +159,21 @@ pub struct NvmeOptions {
 /// A namespace.
 #[derive(Debug)]
 pub struct NamespaceOptions {
-    /// The file or block device behind it.
-    pub path: PathBuf,
+    /// What is behind it.
+    pub backing: Backing,
     /// 512 or 4096.
     pub block_bytes: u32,
     /// Refuse writes.
     pub read_only: bool,
+}
+
+/// What is behind a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A file or block device.
+    File(PathBuf),
+    /// So many bytes of the daemon's own memory, a multiple of 4096; lost when it ends.
+    Memory(u64),
 }
 
 /// A remote device that a host node offers.

@@ -4,6 +4,7 @@
 //! [`Done`] when it has ended. Nothing blocks; the owner polls, and sleeps on [`Medium::fd`] in between.
 //!
 //! * [`file::FileMedium`]: a regular file or a block device, by `io_uring`.
+//! * [`ram::RamMedium`]: memory, gone with the process; as fast as copying.
 //! * [`memory::MemoryMedium`]: deterministic, in virtual time, with a volatile cache that a crash loses in part and
 //!   with faults on demand; for tests and the simulator.
 //!
@@ -14,6 +15,7 @@ mod buf;
 pub mod file;
 mod medium;
 pub mod memory;
+pub mod ram;
 
 pub use buf::Buf;
 pub use medium::{Done, Info, Medium, MediumError, Op, Request};
