@@ -4,9 +4,9 @@
 #![allow(clippy::cast_precision_loss)]
 
 use core::fmt::Write;
+use etherslot_chart::{Chart, Line, Scale};
 
 use super::cell::{Cell, Load};
-use super::chart::{Chart, Line, Scale};
 use super::check::{OURS, findings, summary};
 use super::contender::Contender;
 use super::outcome::{Outcome, median_ns};

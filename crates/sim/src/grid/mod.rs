@@ -6,7 +6,6 @@
 
 mod cell;
 mod cells;
-mod chart;
 mod check;
 mod contender;
 mod document;

@@ -1,4 +1,6 @@
 //! Line charts as SVG, drawn without a library: axes, lines, a legend.
+//!
+//! For the pages that the simulator and the benchmarks write; text is taken as it is, so it must not hold markup.
 
 use core::fmt::Write;
 
@@ -11,7 +13,7 @@ const BOTTOM: f64 = 330.0;
 
 /// How values become heights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// From 0 to this.
     Linear(f64),
     /// From 10 to the one to 10 to the other.
@@ -41,7 +43,7 @@ impl Scale {
     }
 
     /// Powers of ten around all of these.
-    pub(crate) fn log_around(values: impl Iterator<Item = f64>) -> Self {
+    pub fn log_around(values: impl Iterator<Item = f64>) -> Self {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| *value > 0.0) {
             least = least.min(value);
@@ -63,27 +65,36 @@ fn short(value: f64) -> String {
 
 /// A line.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) color: &'static str,
-    pub(crate) is_dashed: bool,
-    pub(crate) is_strong: bool,
+pub struct Line {
+    /// In the legend.
+    pub name: String,
+    /// As in SVG.
+    pub color: &'static str,
+    /// Drawn with gaps.
+    pub is_dashed: bool,
+    /// Drawn thick.
+    pub is_strong: bool,
     /// From left to right; x is a part of the width, 0 to 1.
-    pub(crate) points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A chart.
 #[derive(Clone, Debug)]
-pub(crate) struct Chart {
-    pub(crate) title: String,
-    pub(crate) x_label: String,
+pub struct Chart {
+    /// Above it.
+    pub title: String,
+    /// Below the x axis.
+    pub x_label: String,
     /// Marks of the x axis: where, and what they say.
-    pub(crate) x_marks: Vec<(f64, String)>,
-    pub(crate) y_label: String,
-    pub(crate) scale: Scale,
-    pub(crate) lines: Vec<Line>,
+    pub x_marks: Vec<(f64, String)>,
+    /// Beside the y axis.
+    pub y_label: String,
+    /// Of the y axis.
+    pub scale: Scale,
+    /// The first one is on top.
+    pub lines: Vec<Line>,
     /// Whether points are shown beside the lines between them.
-    pub(crate) has_dots: bool,
+    pub has_dots: bool,
 }
 
 fn x_of(part: f64) -> f64 {
@@ -96,7 +107,7 @@ impl Chart {
     }
 
     /// The chart as a file.
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ = self.write(&mut out);
