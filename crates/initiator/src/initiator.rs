@@ -1,0 +1,142 @@
+//! A remote NVMe namespace as a [`Disk`]: host node, memory and driver in one, to be fed with frames and time.
+
+use std::fmt;
+
+use etherslot_node::{HostNode, SlotConfig};
+use etherslot_session::Config as SessionConfig;
+use etherslot_wire::control::Name;
+
+use crate::disk::{Disk, DiskInfo, Done, Refused, Request};
+use crate::machine::Machine;
+use crate::nvme::{Config, Controller, ControllerData, Counters, Failure, NamespaceData};
+use crate::pool::Buffer;
+
+/// A host node with one device, its driver, and the memory that they share.
+///
+/// A round of its owner's loop: [`Initiator::receive`] for each frame that came, [`Initiator::poll`], then the user's work with the
+/// [`Disk`] (poll, submit), then [`Initiator::transmit`], which rings the doorbells once for all that was submitted.
+#[derive(Debug)]
+pub struct Initiator<A> {
+    machine: Machine<A>,
+    controller: Controller,
+    now_ns: u64,
+}
+
+impl<A: Copy + Eq + fmt::Display> Initiator<A> {
+    /// For the device of this name in the box at `address`; `seed` makes the epochs differ from those of earlier lives.
+    pub fn new(session: SessionConfig, seed: u64, device: Name, address: A, config: Config) -> Self {
+        let slot = SlotConfig { name: device, address, hide_msix: false };
+        let (controller, arena) = Controller::new(config);
+        Self { machine: Machine::new(session, seed, slot, arena), controller, now_ns: 0 }
+    }
+
+    /// The box is reached at `further` as well ([`HostNode::add_address`]).
+    pub fn add_address(&mut self, address: A, further: A) {
+        self.machine.node_mut().add_address(address, further);
+    }
+
+    /// Takes a frame that came from `from`.
+    #[inline]
+    pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8]) {
+        self.machine.receive(now_ns, from, frame);
+    }
+
+    /// Goes on with everything that can go on. True if something was done.
+    #[inline]
+    pub fn poll(&mut self, now_ns: u64) -> bool {
+        self.now_ns = now_ns;
+        let progress = self.machine.poll(now_ns);
+        progress | self.controller.drive(now_ns, &mut self.machine)
+    }
+
+    /// Hands all frames that may leave now to `send`, which says how many, from the front, it took.
+    #[inline]
+    pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&A, &[&[u8]]) -> usize) -> bool {
+        self.controller.ring(&mut self.machine);
+        self.machine.transmit(now_ns, send)
+    }
+
+    /// When [`Initiator::poll`] should be called even if nothing happens.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        [self.machine.node().deadline_ns(), self.controller.deadline_ns()].into_iter().flatten().min()
+    }
+
+    /// Says goodbye to the box; the frames leave by [`Initiator::transmit`].
+    pub fn close(&mut self) {
+        self.machine.node_mut().close();
+    }
+
+    /// The disk, once it is known. From then on it is there, even while the device is not: requests wait for it.
+    pub fn disk(&mut self) -> Option<&mut dyn Disk> {
+        if self.controller.is_known() { Some(self) } else { None }
+    }
+
+    /// Whether requests go to the device now.
+    pub fn is_ready(&self) -> bool {
+        self.controller.is_ready()
+    }
+
+    /// Why the controller can't be used, if it can't; a failure that is not final may pass.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.controller.failure()
+    }
+
+    /// What the controller says of itself, once it did.
+    pub fn controller_data(&self) -> Option<&ControllerData> {
+        self.controller.controller_data()
+    }
+
+    /// The namespaces that were asked for.
+    pub fn namespaces(&self) -> &[NamespaceData] {
+        self.controller.namespaces()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.controller.counters
+    }
+
+    /// The node, for its counters and sessions.
+    pub fn node(&self) -> &HostNode<A> {
+        self.machine.node()
+    }
+}
+
+impl<A: Copy + Eq + fmt::Display> Disk for Initiator<A> {
+    fn info(&self) -> &DiskInfo {
+        self.controller.info()
+    }
+
+    fn take_buffer(&mut self, bytes: usize) -> Option<Buffer> {
+        self.controller.pool_mut().take(bytes)
+    }
+
+    fn give_back(&mut self, buffer: Buffer) {
+        self.controller.pool_mut().give_back(buffer);
+    }
+
+    #[inline]
+    fn data(&self, buffer: &Buffer) -> &[u8] {
+        self.machine.arena().at(buffer.offset, buffer.bytes())
+    }
+
+    #[inline]
+    fn data_mut(&mut self, buffer: &Buffer) -> &mut [u8] {
+        self.machine.arena_mut().at_mut(buffer.offset, buffer.bytes())
+    }
+
+    #[inline]
+    fn submit(&mut self, request: Request) -> Result<(), Refused> {
+        self.controller.submit(self.now_ns, self.machine.arena_mut(), request)
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+        let messages = self.machine.take_messages();
+        self.controller.poll(self.machine.arena(), messages, done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.controller.in_flight()
+    }
+}
