@@ -208,6 +208,40 @@ impl Pack {
         }
     }
 
+    /// Puts a record in whose data `fill` writes where they lie, if it can: otherwise nothing is put in. The record is
+    /// not longer than [`Pack::room`].
+    pub(crate) fn push_filled(
+        &mut self,
+        kind: Kind,
+        stream: u16,
+        head: &[u8],
+        data: Range<usize>,
+        total_len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> bool {
+        let slot = self.slot(self.tail);
+        let body = &mut self.bodies[slot];
+        let start = slot * self.stride + RESERVED_BYTES + body.bytes as usize;
+        let out = &mut self.buffer[start..start + size(total_len)];
+        let payload = &mut out[HEADER_BYTES..];
+        if !fill(&mut payload[data.clone()]) {
+            return false;
+        }
+        payload[..head.len()].copy_from_slice(head);
+        payload[head.len()..data.start].fill(0);
+        payload[data.end..].fill(0);
+        let of = &mut self.streams[stream as usize];
+        let written = Record::emit_header(kind, FIRST | LAST, stream, of.sequence, total_len as u16, out);
+        debug_assert!(written.is_some());
+        of.sequence = of.sequence.wrapping_add(1);
+        of.bulk = self.bulk_tail;
+        body.bytes += size(total_len) as u16;
+        if body.bytes as usize + HEADER_BYTES + MIN_PART_BYTES > self.body_max {
+            self.close();
+        }
+        true
+    }
+
     /// Puts a small record into the last express frame, or into a new one.
     fn push_first(&mut self, kind: Kind, stream: u16, pieces: &Pieces<'_>, next: u32) {
         let behind = next.wrapping_add(self.express);

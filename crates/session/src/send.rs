@@ -4,6 +4,8 @@
 //! `tail` is the frame under construction. Lost frames go out before new ones; both are bounded by the window of their
 //! path (its controller's) and by the receiver's cap, new ones by the peer's credit as well.
 
+use std::ops::Range;
+
 use etherslot_wire::frame::{self, CHECK_BYTES};
 use etherslot_wire::record::{HEADER_BYTES, Kind};
 
@@ -201,6 +203,20 @@ impl Sender {
         self.pack.push(kind, stream, pieces, self.next);
         // The slot at `tail` is never that of `una`.
         debug_assert!(self.pack.tail().wrapping_sub(self.una) < self.slots);
+    }
+
+    /// Puts a record in whose data are written in place; it fits unsplit.
+    pub(crate) fn push_filled(
+        &mut self,
+        kind: Kind,
+        stream: u16,
+        head: &[u8],
+        data: Range<usize>,
+        total_len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> bool {
+        debug_assert!(self.room_for(stream) >= total_len);
+        self.pack.push_filled(kind, stream, head, data, total_len, fill)
     }
 
     /// Whether the next frame is there but the peer's credit does not reach it.

@@ -1,10 +1,11 @@
 //! One session: its state, and what passes between its sending and its receiving half.
 
 use core::fmt;
+use std::ops::Range;
 
 use etherslot_wire::control::{CloseReason, Hello};
 use etherslot_wire::frame::{self, CHECK_BYTES, Header, SACK_BYTES, flag};
-use etherslot_wire::record::Kind;
+use etherslot_wire::record::{Kind, MAX_PAYLOAD_BYTES};
 
 use crate::ack::Acknowledger;
 use crate::config::{Config, Mode};
@@ -270,6 +271,34 @@ impl Session {
         self.counters.records_sent += 1;
         self.counters.record_bytes_sent += total_len as u64;
         Ok(())
+    }
+
+    /// Sends a record that fits unsplit ([`Session::room_for`]), whose bytes in `data` are written by `fill`, in the frame that
+    /// it leaves in. Before them go `head` and zeros, behind them zeros up to `total_len`. If `fill` can't, it says false, and
+    /// nothing is sent.
+    pub fn send_filled(
+        &mut self,
+        kind: Kind,
+        stream: u16,
+        head: &[u8],
+        data: Range<usize>,
+        total_len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<bool, Full> {
+        if self.room_for(stream) < total_len.max(1) {
+            return Err(Full);
+        }
+        let fits = head.len() <= data.start && data.start <= data.end && data.end <= total_len;
+        if !fits || total_len > MAX_PAYLOAD_BYTES || !self.sender.pack.has_stream(stream) {
+            self.counters.records_refused += 1;
+            return Err(Full);
+        }
+        let sent = self.sender.push_filled(kind, stream, head, data, total_len, fill);
+        if sent {
+            self.counters.records_sent += 1;
+            self.counters.record_bytes_sent += total_len as u64;
+        }
+        Ok(sent)
     }
 
     /// The frame that is handed over next carries a mark of a switch (ECN's Congestion Experienced); the peer's

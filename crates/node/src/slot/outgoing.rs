@@ -14,7 +14,7 @@ use super::{ACCESSES, AccessKind, MAX_PAYLOAD_BYTES, Outgoing, Purpose, ROOT, Sl
 use crate::bring_up::{Step, UPSTREAM};
 use crate::guest_config::{GuestConfig, RegisterWrite};
 use crate::host_api::{Device, Guest, Interrupts};
-use crate::out::{send_control, send_tlp};
+use crate::out::{send_control, send_read_tlp, send_tlp};
 
 impl Slot {
     /// Goes on with everything that can go on. True if something was done.
@@ -262,7 +262,6 @@ impl Slot {
 
     /// Answers the Function's reads from guest memory, as far as the session has room.
     fn answer_reads(&mut self, session: &mut Session, guest: &mut dyn Guest) -> bool {
-        let mut data = [0; 4096];
         let mut progress = false;
         while let Some(read) = self.reads.front_mut() {
             if session.room_for(self.stream) == 0 {
@@ -275,34 +274,42 @@ impl Slot {
                 continue;
             };
             let (lead, bytes) = request.span();
-            let data = &mut data[..bytes];
+            let address = request.address + lead as u64;
             // A zero-length read (2.2.5) asks for nothing and is answered whatever the memory.
-            if request.first_be != 0 && !guest.read(self.index, request.address + lead as u64, data) {
-                self.counters.dma_faults += 1;
-                refuse(session, self.stream, read);
-                self.reads.pop_front();
-                continue;
-            }
+            let asks = request.first_be != 0;
             let parts = completer::completions(&request, ROOT, completer::ROOT_RCB_BYTES, MAX_PAYLOAD_BYTES);
             let mut parts = parts.starting_at(read.sent as usize);
+            let mut faulted = false;
             while session.room_for(self.stream) != 0
                 && let Some(part) =
                     parts.next_within(session.room_for(self.stream).saturating_sub(MAX_HEADER_BYTES))
             {
                 let header = Header { op: Op::Completion(part.completion), poisoned: false, ..read.header };
-                send_tlp(session, self.stream, &header, &data[part.offset..part.offset + part.bytes]);
+                let from = address + part.offset as u64;
+                let sent = send_read_tlp(session, self.stream, &header, part.bytes, &mut |data| {
+                    !asks || guest.read(self.index, from, data)
+                });
+                if !sent {
+                    faulted = true;
+                    break;
+                }
                 read.sent = (part.offset + part.bytes) as u16;
             }
-            if parts.remaining() != 0 {
+            if faulted {
+                self.counters.dma_faults += 1;
+                refuse(session, self.stream, read);
+            } else if parts.remaining() != 0 {
                 break;
+            } else {
+                self.counters.dma_reads += 1;
+                self.counters.dma_read_bytes += bytes as u64;
             }
-            self.counters.dma_reads += 1;
-            self.counters.dma_read_bytes += bytes as u64;
             self.reads.pop_front();
         }
         progress
     }
 }
+
 /// Ends a read with UR.
 fn refuse(session: &mut Session, stream: u16, read: &WaitingRead) {
     let op = match read.header.op {
