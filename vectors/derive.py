@@ -188,11 +188,11 @@ FRAME_KIND = {"hello": 1, "hello_ack": 2, "data": 3, "ack": 4, "close": 5}
 
 def frame(
     kind, dst, src, sequence, number, tx_ts=0, ack=None, echo=None, sack=None, body=b"", ack_now=False,
-    retransmission=False, congested=False, version=1, flags=0, body_len=None, unused=0
+    retransmission=False, congested=False, header_check=False, version=1, flags=0, body_len=None, unused=0
 ):
     """`ack` is (next, credit, cap), `echo` (ts, hold), `sack` (base, marked indices); `flags` are more flag bits,
     `unused` fills the fields whose flag is not set."""
-    flags |= (sack is not None) << 0 | (ack is not None) << 1 | (echo is not None) << 2 | ack_now << 3 | retransmission << 4 | congested << 6
+    flags |= (sack is not None) << 0 | (ack is not None) << 1 | (echo is not None) << 2 | ack_now << 3 | retransmission << 4 | congested << 6 | header_check << 7
     next_, credit, cap = ack or (unused,) * 3
     ts, hold = echo or (unused,) * 2
     made = pack(
@@ -203,7 +203,7 @@ def frame(
         base, marked = sack
         made += pack((32, base), *((1, index in marked) for index in range(224)))
     fields = {
-        "kind": kind, "ack_now": ack_now, "retransmission": retransmission, "congested": congested, "dst_epoch": dst, "src_epoch": src,
+        "kind": kind, "ack_now": ack_now, "retransmission": retransmission, "congested": congested, "header_check": header_check, "dst_epoch": dst, "src_epoch": src,
         "sequence": sequence, "packet_number": hex64(number), "tx_ts_ns": tx_ts,
         "ack": ack and {"next": next_, "credit": credit, "receiver_cap_bytes": cap},
         "echo": echo and {"ts_ns": ts, "hold_ns": hold},
@@ -222,7 +222,8 @@ def frames():
     top = 0xFFFFFFFF
 
     def good(name, made, behind=b"", canonical=True):
-        whole = made[0] + pack((32, crc32c(made[0]))) + behind
+        covered = len(made[0]) - len(made[1]["body"]) // 2 if made[1]["header_check"] else len(made[0])
+        whole = made[0] + pack((32, crc32c(made[0][:covered]))) + behind
         rows.append({"name": name, "bytes": whole.hex(), "fields": made[1], "canonical": canonical and not behind})
 
     def bad(name, error, made):
@@ -245,6 +246,8 @@ def frames():
     good("Data that asks for an acknowledgement", frame("data", b, a, 7, 10, 78, ack=(5, 261, top), body=write, ack_now=True))
     good("Data sent again under another packet number", frame("data", b, a, 7, 11, 79, ack=(5, 261, top), body=write, retransmission=True))
     good("Ack of data that a switch had marked", frame("ack", b, a, 0, 12, 80, ack=(5, 261, top), congested=True))
+    good("Data whose header alone is checked", frame("data", b, a, 8, 12, 80, ack=(5, 261, top), body=write, header_check=True))
+    good("Data whose header and SACK block alone are checked", frame("data", b, a, 8, 12, 80, ack=(5, 261, top), sack=(6, {1}), body=write, header_check=True))
     good("Data without a record", frame("data", b, a, 8, 12, 80))
     for index in (0, 7, 8, 223):
         good(f"SACK of index {index}", frame("ack", b, a, 0, 12, 80, ack=(100, 356, top), sack=(101, {index})))
@@ -277,8 +280,11 @@ def frames():
         bad(f"version {version}", "version", frame("ack", b, a, 0, 1, 2, version=version))
     for kind in (0, 6, 15):
         bad(f"kind {kind}", "kind", frame(kind, b, a, 0, 1, 2))
-    for flags, name in ((0x20, "sealed"), (0x80, "reserved 0x80")):
-        bad(f"flag {name}", "flags", frame("ack", b, a, 0, 1, 2, flags=flags))
+    bad("flag sealed", "flags", frame("ack", b, a, 0, 1, 2, flags=0x20))
+    for kind in ("hello", "hello_ack", "ack", "close"):
+        bad(f"header check in a frame that is no Data: {kind}", "flags", frame(kind, b, a, 0, 1, 2, header_check=True))
+    unchecked = frame("data", b, a, 7, 9, 77, body=write, header_check=True)[0]
+    bad("header check of the whole frame", "check", unchecked + pack((32, crc32c(unchecked))))
     return rows
 
 

@@ -48,6 +48,9 @@ pub struct Config {
     pub mode: Mode,
     /// How lost frames are found.
     pub detection: Detection,
+    /// Whether our link keeps what it carries intact, as memory does: if the peer's does as well, the bodies of Data frames
+    /// go unchecked.
+    pub is_link_intact: bool,
     /// In-order data frames that one acknowledgement may answer.
     pub ack_every_frames: u16,
     /// The most paths that a session may have, 1 to [`crate::MAX_PATHS`]. More than one is for [`Mode::Selective`] and
@@ -95,6 +98,7 @@ impl Default for Config {
             streams: 64,
             mode: Mode::Selective,
             detection: Detection::Rack,
+            is_link_intact: false,
             paths: 1,
             port_rate: None,
             noise_ns: 1_000_000,
@@ -143,8 +147,14 @@ impl Config {
             node: self.node,
             max_frame_bytes: self.max_frame_bytes,
             receive_window_frames: self.window_frames,
-            features: if self.mode == Mode::Classic { feature::CLASSIC } else { 0 },
+            features: if self.mode == Mode::Classic { feature::CLASSIC } else { 0 }
+                | if self.is_link_intact { feature::HEADER_CHECK } else { 0 },
         }
+    }
+
+    /// Whether both sides' links keep bodies intact.
+    pub(crate) fn agreed_header_check(&self, peer: &Hello) -> bool {
+        self.hello().features & peer.features & feature::HEADER_CHECK != 0
     }
 
     /// The mode that both sides can do.

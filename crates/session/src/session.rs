@@ -95,6 +95,8 @@ pub struct Session {
     pub(crate) peer_epoch: u32,
     peer: Option<Hello>,
     mode: Mode,
+    /// Data frames are checked by their headers only.
+    pub(crate) is_header_checked: bool,
     frame_bytes: u16,
     pub(crate) handshake: Handshake,
     pub(crate) closing: Option<Closing>,
@@ -140,6 +142,7 @@ impl Session {
             peer_epoch: 0,
             peer: None,
             mode: config.mode,
+            is_header_checked: false,
             frame_bytes: config.max_frame_bytes,
             handshake: Handshake::new(&config, now_ns),
             closing: None,
@@ -178,6 +181,7 @@ impl Session {
         self.peer_epoch = peer_epoch;
         self.peer = Some(*peer);
         self.mode = self.config.agreed_mode(peer);
+        self.is_header_checked = self.config.agreed_header_check(peer);
         self.frame_bytes = self.config.max_frame_bytes.min(peer.max_frame_bytes);
         self.sender.agree(self.mode, self.frame_bytes as usize, peer.receive_window_frames);
         self.sender.begin(self.now_ns);
@@ -451,6 +455,11 @@ impl Session {
         body: &[u8],
         deliver: &mut dyn Deliver,
     ) {
+        if header.flags & flag::HEADER_CHECK != 0 && !self.is_header_checked {
+            self.counters.dropped_malformed += 1;
+            self.note_violation();
+            return;
+        }
         let is_multiple = self.sender.is_multiple();
         let acknowledger = &mut self.acknowledgers[at];
         match self.receiver.take(header.sequence, body, deliver, &mut self.counters) {

@@ -70,6 +70,7 @@ impl Session {
             let first_tx_ns = now_ns.max(self.last_tx_ns + 1);
             for (index, planned) in self.burst.frames_mut().iter_mut().enumerate() {
                 header.flags = header.flags & flag::CONGESTED
+                    | if self.is_header_checked { flag::HEADER_CHECK } else { 0 }
                     | if planned.asks_ack { flag::ACK_NOW } else { 0 }
                     | if planned.cause == Cause::New { 0 } else { flag::RETRANSMISSION };
                 header.sequence = planned.sequence;

@@ -5,7 +5,9 @@ mod pair;
 use etherslot_session::{Config, DeadReason, Heard, Listener, Mode, Refusal, Session, State, parse_frame};
 use etherslot_wire::NodeId;
 use etherslot_wire::control::{Hello, feature};
-use etherslot_wire::frame::{self, Header, MIN_FRAME_BYTES};
+use etherslot_wire::frame::{self, Header, MIN_FRAME_BYTES, flag};
+use etherslot_wire::record::{FIRST, LAST};
+use pair::hand::{Hand, part};
 use pair::{Link, MS, Node, Pair, US};
 
 fn is_up(pair: &Pair) -> bool {
@@ -299,4 +301,26 @@ fn nothing_is_sent_on_a_session_that_is_not_up() {
     session.close(etherslot_session::CloseReason::Shutdown);
     assert!(matches!(session.state(), State::Dead(DeadReason::Closed(_))));
     assert!(!session.transmit(0, &mut |frames| frames.len()));
+}
+
+#[test]
+fn bodies_go_unchecked_only_if_the_links_of_both_sides_keep_them_intact() {
+    for (mine, theirs) in [(false, false), (true, false), (false, true), (true, true)] {
+        let [mine_of, theirs_of] =
+            [mine, theirs].map(|is_link_intact| Config { is_link_intact, ..Config::default() });
+        let mut pair = Pair::with([&mine_of, &theirs_of], 1, Link::default());
+        pair.connect();
+        assert!(pair.run_until(pair.now_ns + 999 * MS, is_up));
+        pair.nodes[0].history = Some(Vec::new());
+        pair.exchange(100, 2, 2000, 1000 * MS);
+        let history = pair.nodes[0].history.take().expect("a history");
+        let data = history.iter().filter_map(|frame| parse_frame(frame).ok());
+        let data = data.filter(|(header, _)| header.kind == frame::Kind::Data);
+        let flags: Vec<bool> = data.map(|(header, _)| header.flags & flag::HEADER_CHECK != 0).collect();
+        assert!(!flags.is_empty() && flags.iter().all(|&flag| flag == (mine && theirs)));
+    }
+    let mut hand = Hand::new(&Config::default(), 64);
+    let header = Header { flags: flag::HEADER_CHECK, ..hand.header(frame::Kind::Data) };
+    hand.say(header, &part(1, 0, FIRST | LAST, &[1; 8]));
+    assert_eq!((hand.delivered.0, hand.session.counters().dropped_malformed), (0, 1));
 }

@@ -30,6 +30,8 @@ pub struct Hello {
 pub mod feature {
     /// In-order receiver and Go-Back-N, as published; without it selective repeat.
     pub const CLASSIC: u32 = 1 << 0;
+    /// The link keeps frames intact: the check of Data frames covers their headers only.
+    pub const HEADER_CHECK: u32 = 1 << 1;
 }
 
 impl Hello {

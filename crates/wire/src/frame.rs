@@ -10,7 +10,7 @@
 //!                                     44     receiver cap on the sender's window, bytes (32)
 //! 48      SACK block, 32 bytes, if flags has SACK: base (32), bitmap of base+0 ..= base+223
 //! ```
-//! Behind the body comes the check, CRC-32C of all before it. The checksums of the links do not do: every switch and
+//! Behind the body comes the check, CRC-32C of all before it, or of header and SACK block alone if flags has `HEADER_CHECK`. The checksums of the links do not do: every switch and
 //! router replaces Ethernet's, and UDP's has 16 bits.
 
 use crate::bytes::{array, put, u16_at, u32_at, u64_at};
@@ -66,12 +66,13 @@ pub mod flag {
     pub const SEALED: u8 = 1 << 5;
     /// A frame that this one acknowledges had been marked for congestion by a switch (ECN).
     pub const CONGESTED: u8 = 1 << 6;
-    /// Bits that must be zero.
-    pub const RESERVED: u8 = 0x80;
+    /// The check covers header and SACK block only. In Data frames, if both sides offered it: memory that carries frames
+    /// between processes keeps them intact.
+    pub const HEADER_CHECK: u8 = 1 << 7;
 }
 
 /// The flags that no option of a header implies.
-const SIGNALS: u8 = flag::ACK_NOW | flag::RETRANSMISSION | flag::CONGESTED;
+const SIGNALS: u8 = flag::ACK_NOW | flag::RETRANSMISSION | flag::CONGESTED | flag::HEADER_CHECK;
 
 /// A SACK block: which sequences from `base` on have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,8 @@ impl Sack {
 pub struct Header {
     /// What the frame is for.
     pub kind: Kind,
-    /// [`flag::ACK_NOW`], [`flag::RETRANSMISSION`] and [`flag::CONGESTED`]; the others follow from the options below.
+    /// [`flag::ACK_NOW`], [`flag::RETRANSMISSION`], [`flag::CONGESTED`] and [`flag::HEADER_CHECK`]; the others follow from the
+    /// options below.
     pub flags: u8,
     /// Bytes of body.
     pub body_len: u16,
@@ -175,12 +177,21 @@ impl core::fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Writes the check to the last [`CHECK_BYTES`] of `frame`, over all before them; `None` if there is no room for it.
+/// Writes the check to the last [`CHECK_BYTES`] of `frame`, over what its flags say; `None` if there is no room for it.
 /// To be called for every transmission, since the header of each is another.
 pub fn put_check(frame: &mut [u8], crc32c: impl FnOnce(&[u8]) -> u32) -> Option<()> {
-    let (covered, check) = frame.split_last_chunk_mut::<CHECK_BYTES>()?;
-    *check = crc32c(covered).to_be_bytes();
+    let (before, check) = frame.split_last_chunk_mut::<CHECK_BYTES>()?;
+    *check = crc32c(covered(before)?).to_be_bytes();
     Some(())
+}
+
+/// What of a frame without its check the check covers.
+fn covered(frame: &[u8]) -> Option<&[u8]> {
+    let flags = *frame.get(1)?;
+    if flags & flag::HEADER_CHECK == 0 {
+        return Some(frame);
+    }
+    frame.get(..HEADER_BYTES + if flags & flag::SACK == 0 { 0 } else { SACK_BYTES })
 }
 
 impl Header {
@@ -210,7 +221,7 @@ impl Header {
             other => return Err(Error::Kind(other)),
         };
         let flags = head[1];
-        if flags & (flag::RESERVED | flag::SEALED) != 0 {
+        if flags & flag::SEALED != 0 || flags & flag::HEADER_CHECK != 0 && kind != Kind::Data {
             return Err(Error::Flags(flags));
         }
         let word = |at| u32_at(head, at).unwrap_or(0);
@@ -247,8 +258,9 @@ impl Header {
     /// from the caller because the fast ways need instructions that this crate cannot ask for.
     pub fn parse_checked(frame: &[u8], crc32c: impl FnOnce(&[u8]) -> u32) -> Result<(Self, &[u8]), Error> {
         let (header, body) = Self::parse(frame)?;
-        let covered = frame.get(..header.len() + body.len()).ok_or(Error::Truncated)?;
-        let check = u32_at(frame, covered.len()).ok_or(Error::Truncated)?;
+        let before = frame.get(..header.len() + body.len()).ok_or(Error::Truncated)?;
+        let check = u32_at(frame, before.len()).ok_or(Error::Truncated)?;
+        let covered = covered(before).ok_or(Error::Truncated)?;
         if crc32c(covered) == check { Ok((header, body)) } else { Err(Error::Check) }
     }
 

@@ -29,32 +29,35 @@ fn frame_header() -> impl Strategy<Value = frame::Header> {
     let numbers = any::<(u32, u32, u32, u64, u32)>();
     (
         select(kinds.to_vec()),
-        any::<(bool, bool, bool)>(),
+        any::<(bool, bool, bool, bool)>(),
         0..2000_u16,
         numbers,
         option::of(ack),
         option::of(echo),
         option::of(sack),
     )
-        .prop_map(|(kind, (ack_now, again, congested), body_len, numbers, ack, echo, sack)| {
-            let (dst_epoch, src_epoch, sequence, packet_number, tx_ts_ns) = numbers;
-            let flags = if ack_now { frame::flag::ACK_NOW } else { 0 }
-                | if again { frame::flag::RETRANSMISSION } else { 0 }
-                | if congested { frame::flag::CONGESTED } else { 0 };
-            frame::Header {
-                kind,
-                flags,
-                body_len,
-                dst_epoch,
-                src_epoch,
-                sequence,
-                packet_number,
-                tx_ts_ns,
-                ack,
-                echo,
-                sack,
-            }
-        })
+        .prop_map(
+            |(kind, (ack_now, again, congested, header_check), body_len, numbers, ack, echo, sack)| {
+                let (dst_epoch, src_epoch, sequence, packet_number, tx_ts_ns) = numbers;
+                let flags = if ack_now { frame::flag::ACK_NOW } else { 0 }
+                    | if again { frame::flag::RETRANSMISSION } else { 0 }
+                    | if congested { frame::flag::CONGESTED } else { 0 }
+                    | if header_check && kind == frame::Kind::Data { frame::flag::HEADER_CHECK } else { 0 };
+                frame::Header {
+                    kind,
+                    flags,
+                    body_len,
+                    dst_epoch,
+                    src_epoch,
+                    sequence,
+                    packet_number,
+                    tx_ts_ns,
+                    ack,
+                    echo,
+                    sack,
+                }
+            },
+        )
 }
 
 fn function_id() -> impl Strategy<Value = FunctionId> {
@@ -333,8 +336,12 @@ proptest! {
         let good = bytes.clone();
         let expected = Ok((header, &good[body..length - frame::CHECK_BYTES]));
         prop_assert_eq!(frame::Header::parse_checked(&good, crc32c), expected);
-        let bit = bit.index(8 * length);
-        bytes[bit / 8] ^= 1 << (bit % 8);
+        let covered = if header.flags & frame::flag::HEADER_CHECK == 0 { length } else { body + frame::CHECK_BYTES };
+        let mut at = bit.index(8 * covered);
+        if at >= 8 * body && covered < length {
+            at += 8 * (length - covered);
+        }
+        bytes[at / 8] ^= 1 << (at % 8);
         prop_assert!(frame::Header::parse_checked(&bytes, crc32c).is_err());
         prop_assert_eq!(frame::put_check(&mut [0; frame::CHECK_BYTES - 1], crc32c), None);
     }

@@ -116,7 +116,8 @@ fn frame_header(fields: Fields<'_>) -> frame::Header {
         kind: frame_kind(fields.text("kind")),
         flags: flag("ack_now", frame::flag::ACK_NOW)
             | flag("retransmission", frame::flag::RETRANSMISSION)
-            | flag("congested", frame::flag::CONGESTED),
+            | flag("congested", frame::flag::CONGESTED)
+            | flag("header_check", frame::flag::HEADER_CHECK),
         body_len: fields.bytes("body").len() as u16,
         dst_epoch: fields.number("dst_epoch"),
         src_epoch: fields.number("src_epoch"),
