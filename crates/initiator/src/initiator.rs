@@ -76,6 +76,11 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
         self.controller.is_ready()
     }
 
+    /// Whether the box has given us the device.
+    pub fn has_device(&self) -> bool {
+        self.machine.device().is_some()
+    }
+
     /// Why the controller can't be used, if it can't; a failure that is not final may pass.
     pub fn failure(&self) -> Option<&Failure> {
         self.controller.failure()

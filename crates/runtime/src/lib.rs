@@ -10,6 +10,7 @@ mod counted;
 mod format_file;
 pub mod host_daemon;
 mod identity;
+pub mod initiator;
 pub mod keeper;
 mod link;
 pub mod link_spec;
