@@ -70,6 +70,10 @@ struct Link {
     listen: Option<SocketAddr>,
     /// `udp`: the path's MTU, if it is not the interface's.
     mtu: Option<u16>,
+    /// `ring`: the hub's folder.
+    hub: Option<PathBuf>,
+    /// `ring`: our number in it.
+    port: Option<u32>,
     /// Where to write a pcapng capture.
     capture: Option<PathBuf>,
     /// Faults to make on purpose.
@@ -82,6 +86,7 @@ struct Link {
 enum Kind {
     Packet,
     Udp,
+    Ring,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -245,21 +250,40 @@ fn links_options(
 }
 
 fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
+    // What each key belongs to; a key of another kind is a mistake, not something to pass over.
+    let keys = [
+        ("interface", link.interface.is_some(), "packet"),
+        ("listen", link.listen.is_some(), "udp"),
+        ("mtu", link.mtu.is_some(), "udp"),
+        ("hub", link.hub.is_some(), "ring"),
+        ("port", link.port.is_some(), "ring"),
+    ];
+    let of_kind = |name: &str| {
+        let foreign = keys.iter().find(|(_, is_set, kind)| *is_set && *kind != name);
+        match foreign {
+            Some((key, _, kind)) => {
+                bail!("[link] {key} belongs to kind = \"{kind}\": remove it, or change the kind")
+            }
+            None => Ok(()),
+        }
+    };
     let kind = match link.kind {
         Kind::Packet => {
-            if link.listen.is_some() || link.mtu.is_some() {
-                bail!("[link] listen and mtu belong to kind = \"udp\": remove them, or change the kind");
-            }
+            of_kind("packet")?;
             let interface = link.interface.clone();
             let interface = interface.context("[link] kind = \"packet\" needs interface = \"…\"")?;
             LinkKind::Packet { interface }
         }
         Kind::Udp => {
-            if link.interface.is_some() {
-                bail!("[link] interface belongs to kind = \"packet\": remove it, or change the kind");
-            }
+            of_kind("udp")?;
             let listen = link.listen.context("[link] kind = \"udp\" needs listen = \"ADDRESS:PORT\"")?;
             LinkKind::Udp { listen, mtu: link.mtu }
+        }
+        Kind::Ring => {
+            of_kind("ring")?;
+            let hub = link.hub.clone().context("[link] kind = \"ring\" needs hub = \"FOLDER\"")?;
+            let port = link.port.context("[link] kind = \"ring\" needs port = N, a number of its own")?;
+            LinkKind::Ring { hub, port }
         }
     };
     Ok(LinkOptions {
@@ -552,6 +576,21 @@ listen = "0.0.0.0:0"
         let udp =
             HOST.replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"udp\"\nlisten = \"0.0.0.0:0\"");
         refuses::<HostFile>(&udp, &[("disk0", "disk1", 6, "ADDRESS:PORT")]);
+        let ring = HOST
+            .replace(
+                "kind = \"packet\"\ninterface = \"eth0\"",
+                "kind = \"ring\"\nhub = \"/run/hub\"\nport = 1",
+            )
+            .replace("02:00:00:00:00:02", "ring:2");
+        parse::<HostFile>(&ring, &Overrides::default()).unwrap();
+        refuses::<HostFile>(
+            &ring,
+            &[
+                ("port = 1", "", 3, "needs port"),
+                ("port = 1", "mtu = 1500", 3, "belongs to kind = \"udp\""),
+                ("ring:2", "memory:2", 7, "ring:N"),
+            ],
+        );
         let twice = HOST[HOST.find("[[slot]]").unwrap()..].to_owned();
         let error = parse::<HostFile>(&format!("{HOST}{twice}"), &Overrides::default()).unwrap_err();
         assert!(format!("{error:#}").contains("line 10"), "{error:#}");

@@ -39,7 +39,7 @@ pub(crate) struct Serve {
 
 #[derive(Args)]
 pub(crate) struct Test {
-    /// Where `link serve` runs: a MAC address, or address and port for UDP. With several links, an address on each.
+    /// Where `link serve` runs: a MAC address, address and port for UDP, or ring:N. With several links, an address on each.
     #[arg(value_name = "PEER", required = true, num_args = 1..=MAX_PATHS)]
     peers: Vec<Address>,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct Test {
 /// One end: its link and its session.
 #[derive(Args)]
 struct End {
-    /// A link in one word: `packet:INTERFACE` or `udp:ADDRESS:PORT`. Given several times: several links, for a path each.
+    /// A link in one word: `packet:INTERFACE`, `udp:ADDRESS:PORT` or `ring:FOLDER#N`. Given several times: several links, for a path each.
     #[arg(long, value_name = "LINK", conflicts_with_all = ["interface", "listen", "mtu"])]
     link: Vec<LinkKind>,
     /// Raw Ethernet on this interface. Given several times: several links, for a path each.

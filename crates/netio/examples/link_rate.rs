@@ -1,7 +1,8 @@
 //! How fast the back ends are: frames a second, one way, over a veth pair between two network namespaces, one core a side.
 //!
 //! `cargo run --release -p etherslot-netio --example link_rate [SECONDS]` (root). Back ends and sizes are interleaved and
-//! repeated; the median is printed. The memory hub has one thread for both sides.
+//! repeated; the median is printed. The memory hub has one thread for both sides. Behind the rates stands the round-trip time of
+//! a frame of 64 bytes when both sides poll.
 #![allow(unsafe_code)] // Leaving the network namespace of the process.
 #![allow(clippy::cast_precision_loss)] // Rates.
 
@@ -13,25 +14,29 @@ use std::time::{Duration, Instant};
 
 use etherslot_netio::memory::{Hub, HubConfig};
 use etherslot_netio::packet::{PacketConfig, PacketPort};
+use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::udp::{UdpConfig, UdpPort};
 use etherslot_netio::{Address, Port};
 use rustix::thread::{CpuSet, UnshareFlags};
 
 const SIZES: [usize; 4] = [64, 256, 1452, 8952];
 const ROUNDS: usize = 5;
+const HUB: &str = "/run/etherslot-link-rate";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Link {
     Packet,
     Udp,
     UdpOffload,
+    Ring,
     Memory,
 }
 
-const LINKS: [(Link, &str); 4] = [
+const LINKS: [(Link, &str); 5] = [
     (Link::Packet, "AF_PACKET"),
     (Link::Udp, "UDP, single datagrams"),
     (Link::UdpOffload, "UDP, GSO and GRO"),
+    (Link::Ring, "shared memory"),
     (Link::Memory, "memory, one thread"),
 ];
 
@@ -48,6 +53,9 @@ impl Link {
             ),
             Self::Udp => udp(false),
             Self::UdpOffload => udp(true),
+            Self::Ring => {
+                Box::new(RingPort::open(&RingConfig::new(HUB, side as u32)).expect("a port of the hub"))
+            }
             Self::Memory => unreachable!("it has no sides"),
         }
     }
@@ -84,6 +92,41 @@ fn send_until_stopped(port: &mut dyn Port, to: &Address, bytes: usize) {
     }
 }
 
+/// The receiver's side of a round trip.
+fn send_back_until_stopped(port: &mut dyn Port) {
+    let mut last = None;
+    while !SHARED.stop.load(Ordering::Relaxed) {
+        port.receive(&mut |from, _| last = Some(*from));
+        if let Some(from) = last.take() {
+            port.send(&from, &[&[7; 64]]);
+        }
+    }
+}
+
+/// Median time of a frame of 64 bytes to the receiver and back, in microseconds.
+fn round_trip(link: Link, to: &Address, time: Duration) -> f64 {
+    let mut port = link.open(0);
+    let mut times = Vec::new();
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        let start = Instant::now();
+        port.send(to, &[&[7; 64]]);
+        let mut arrived = 0;
+        while arrived == 0 && start.elapsed() < Duration::from_millis(10) {
+            port.receive(&mut |_, _| arrived += 1);
+        }
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    SHARED.stop.store(true, Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(20));
+    median(&mut times)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 fn receive_until_stopped(port: &mut dyn Port) {
     while !SHARED.stop.load(Ordering::Relaxed) {
         port.receive(&mut |_, _| {});
@@ -110,12 +153,12 @@ fn main() {
     let time = Duration::from_secs_f64(seconds);
     let (addresses, address) = mpsc::channel::<Address>();
     let (thread_ids, thread_id) = mpsc::channel();
-    let (jobs, receiver_jobs) = mpsc::channel::<Link>();
+    let (jobs, receiver_jobs) = mpsc::channel::<(Link, bool)>();
     std::thread::spawn(move || {
         settle(1);
         thread_ids.send(rustix::thread::gettid()).expect("a listener");
         let mut configured = false;
-        while let Ok(link) = receiver_jobs.recv() {
+        while let Ok((link, sends_back)) = receiver_jobs.recv() {
             if !configured {
                 ip("address add 10.99.0.2/24 dev right");
                 ip("link set right mtu 9000 up");
@@ -123,7 +166,11 @@ fn main() {
             }
             let mut port = link.open(1);
             addresses.send(port.address()).expect("a listener");
-            receive_until_stopped(&mut *port);
+            if sends_back {
+                send_back_until_stopped(&mut *port);
+            } else {
+                receive_until_stopped(&mut *port);
+            }
         }
     });
     settle(0);
@@ -132,9 +179,20 @@ fn main() {
     ip("address add 10.99.0.1/24 dev left");
     ip("link set left up");
     let mut rates = vec![vec![Vec::new(); SIZES.len()]; LINKS.len()];
+    let mut trips = vec![Vec::new(); LINKS.len()];
     let total = ROUNDS * SIZES.len() * LINKS.len();
     let mut done = 0;
+    let ready = |link, sends_back| {
+        SHARED.stop.store(false, Ordering::SeqCst);
+        SHARED.received.store(0, Ordering::SeqCst);
+        jobs.send((link, sends_back)).expect("the receiver's thread");
+        address.recv().expect("the receiver's thread")
+    };
     for _ in 0..ROUNDS {
+        for (row, &(link, _)) in LINKS.iter().enumerate().filter(|(_, (link, _))| *link != Link::Memory) {
+            let to = ready(link, true);
+            trips[row].push(round_trip(link, &to, time));
+        }
         for (size, &bytes) in SIZES.iter().enumerate() {
             for (row, &(link, _)) in LINKS.iter().enumerate() {
                 if std::io::stderr().is_terminal() {
@@ -144,30 +202,32 @@ fn main() {
                 rates[row][size].push(if link == Link::Memory {
                     memory_rate(bytes, time)
                 } else {
-                    SHARED.stop.store(false, Ordering::SeqCst);
-                    SHARED.received.store(0, Ordering::SeqCst);
-                    jobs.send(link).expect("the receiver's thread");
-                    let to = address.recv().expect("the receiver's thread");
+                    let to = ready(link, false);
                     link_rate(link, &to, bytes, time)
                 });
             }
         }
     }
     eprint!("\r");
-    println!("Mframes/s (Gbit/s); median of {ROUNDS} rounds of {seconds} s, MTU 9000");
+    println!(
+        "Mframes/s (Gbit/s), and us of a round trip; median of {ROUNDS} rounds of {seconds} s, MTU 9000"
+    );
     print!("{:24}", "back end");
     for bytes in SIZES {
         print!("{:>16}", format!("{bytes} B"));
     }
-    println!();
-    for ((_, name), row) in LINKS.iter().zip(&mut rates) {
+    println!("{:>16}", "round trip");
+    for (((_, name), row), trips) in LINKS.iter().zip(&mut rates).zip(&mut trips) {
         print!("{name:24}");
         for (rates, bytes) in row.iter_mut().zip(SIZES) {
-            rates.sort_unstable_by(f64::total_cmp);
-            let median = rates[rates.len() / 2];
+            let median = median(rates);
             print!("{:>16}", format!("{:.2} ({:.1})", median / 1e6, median * bytes as f64 * 8.0 / 1e9));
         }
-        println!();
+        if trips.is_empty() {
+            println!("{:>16}", "-");
+        } else {
+            println!("{:>16.2}", median(trips));
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Counters {
     pub rx_foreign: u64,
     /// Errors that `receive` met, such as the interface going down.
     pub rx_errors: u64,
+    /// Peers cut off because what they wrote to shared memory, or asked for, cannot be.
+    pub cut_off: u64,
 }
 
 impl Counters {
@@ -43,7 +45,7 @@ impl Counters {
     }
 
     /// Every counter with its name, for exporters.
-    pub fn named(&self) -> [(&'static str, u64); 13] {
+    pub fn named(&self) -> [(&'static str, u64); 14] {
         [
             ("tx_frames", self.tx_frames),
             ("tx_bytes", self.tx_bytes),
@@ -58,6 +60,7 @@ impl Counters {
             ("rx_truncated", self.rx_truncated),
             ("rx_foreign", self.rx_foreign),
             ("rx_errors", self.rx_errors),
+            ("cut_off", self.cut_off),
         ]
     }
 }

@@ -60,6 +60,16 @@ pub enum OpenError {
         /// Why not.
         reason: &'static str,
     },
+    /// The port of a hub in shared memory cannot be had.
+    #[error("port {port} of the hub {hub} cannot be opened: {reason}")]
+    Ring {
+        /// The hub's folder.
+        hub: String,
+        /// The port asked for.
+        port: u32,
+        /// Why not, and what helps.
+        reason: &'static str,
+    },
     /// Another system call failed.
     #[error("{what}: {source}")]
     System {

@@ -2,8 +2,8 @@
 //!
 //! A [`Port`] carries whole session frames and adds and takes off the headers of its link. It may lose frames as
 //! any Ethernet does; it never splits, joins or reorders them on purpose, never blocks, and never allocates once it
-//! is open. Back ends: [`packet`] (raw Ethernet), [`udp`] (routable, with segmentation offload), [`memory`] (tests and the
-//! simulator). Wrappers around any Port: [`tap`] (capture) and [`impair`] (seeded faults).
+//! is open. Back ends: [`packet`] (raw Ethernet), [`udp`] (routable, with segmentation offload), [`ring`]
+//! (nodes on one machine), [`memory`] (tests and the simulator). Wrappers around any Port: [`tap`] (capture) and [`impair`] (seeded faults).
 #![allow(unsafe_code)] // The socket calls that carry bursts exist only in C.
 
 mod address;
@@ -15,6 +15,7 @@ mod interface;
 pub mod memory;
 pub mod packet;
 mod pcapng;
+pub mod ring;
 mod socket;
 pub mod tap;
 pub mod udp;

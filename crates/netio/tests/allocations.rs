@@ -6,6 +6,7 @@ use etherslot_netio::Port;
 use etherslot_netio::impair::Impaired;
 use etherslot_netio::memory::{Hub, HubConfig};
 use etherslot_netio::packet::{PacketConfig, PacketPort};
+use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::tap::{Tap, TapClock};
 use etherslot_netio::udp::{UdpConfig, UdpPort};
 
@@ -48,6 +49,16 @@ fn on_raw_ethernet() {
         let (mut a, mut b) = (open("left"), open("right"));
         assert_eq!(allocations(&mut a, &mut b), 0);
     });
+}
+
+#[test]
+fn in_shared_memory_once_connected() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |port| RingPort::open(&RingConfig::new(folder.path(), port)).expect("a port");
+    let (mut a, mut b) = (open(1), open(2));
+    a.send(&b.address(), &[&[7; 64]]);
+    assert_eq!(b.receive(&mut |_, _| {}), 1);
+    assert_eq!(allocations(&mut a, &mut b), 0);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod suite;
 use etherslot_netio::impair::{Impaired, Impairment};
 use etherslot_netio::memory::{Hub, HubConfig};
 use etherslot_netio::packet::{PacketConfig, PacketPort};
+use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::tap::{Tap, TapClock};
 use etherslot_netio::udp::{UdpConfig, UdpPort};
 use etherslot_netio::{Address, Port};
@@ -75,6 +76,17 @@ fn set_left(up: bool) {
     namespace::ip(&format!("link set left {}", if up { "up" } else { "down" }));
 }
 
+fn on_ring(demand: Demand) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = RingConfig::new(folder.path(), 1);
+    let open = move |port| -> Box<dyn Port> {
+        Box::new(RingPort::open(&RingConfig { port, ..config.clone() }).expect("a ring port"))
+    };
+    let (a, b) = (open(1), open(2));
+    demand(Link { back_pressure: true, ..Link::new(a, b, move || open(2)) });
+    drop(folder);
+}
+
 /// Wrappers that do nothing must change nothing.
 fn on_wrapped_memory(demand: Demand) {
     fn wrap(port: impl Port + 'static) -> Box<dyn Port> {
@@ -93,6 +105,7 @@ suite!(udp_over_ipv4, super::on_udp_v4);
 suite!(udp_over_ipv6, super::on_udp_v6);
 suite!(udp_without_offload, super::on_udp_without_offload);
 suite!(raw_ethernet, super::on_packet);
+suite!(shared_memory, super::on_ring);
 suite!(wrapped_memory, super::on_wrapped_memory);
 
 #[test]

@@ -3,6 +3,7 @@
 use etherslot_netio::Port;
 use etherslot_netio::impair::{Impaired, Impairment};
 use etherslot_netio::packet::{PacketConfig, PacketPort};
+use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::tap::Tap;
 use etherslot_netio::udp::{UdpConfig, UdpPort};
 
@@ -28,6 +29,7 @@ pub(crate) fn open(options: &LinkOptions) -> Result<Box<dyn Port>, StartError> {
             config.max_frame_bytes = mtu.map(|mtu| (mtu as usize).saturating_sub(headers));
             Box::new(UdpPort::open(&config)?)
         }
+        LinkKind::Ring { hub, port } => Box::new(RingPort::open(&RingConfig::new(hub, *port))?),
     };
     if let Some(path) = &options.capture {
         port = Box::new(Tap::create(port, path)?);

@@ -1,6 +1,7 @@
-//! Links in one word, for command lines: `packet:eth0`, `udp:10.0.0.1:4700`, `udp:0.0.0.0:0,mtu=1500`.
+//! Links in one word, for command lines: `packet:eth0`, `udp:10.0.0.1:4700`, `udp:0.0.0.0:0,mtu=1500`,
+//! `ring:/run/etherslot/hub#2`.
 //!
-//! The kind, a colon, what the link is opened on, and options after commas.
+//! The kind, a colon, what the link is opened on, and options after commas. A ring is a hub's folder and our number in it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,13 +28,14 @@ impl LinkKind {
         match self {
             Self::Packet { .. } => "packet",
             Self::Udp { .. } => "udp",
+            Self::Ring { .. } => "ring",
         }
     }
 
     /// Whether a peer with this address can be reached.
     pub fn reaches(&self, peer: &Address) -> bool {
         match (self, peer) {
-            (Self::Packet { .. }, Address::Mac(_)) => true,
+            (Self::Packet { .. }, Address::Mac(_)) | (Self::Ring { .. }, Address::Ring(_)) => true,
             (Self::Udp { listen, .. }, Address::Udp(to)) => listen.is_ipv4() == to.is_ipv4(),
             _ => false,
         }
@@ -45,6 +47,7 @@ impl LinkKind {
             Self::Packet { .. } => "a MAC address",
             Self::Udp { listen, .. } if listen.is_ipv4() => "an IPv4 ADDRESS:PORT",
             Self::Udp { .. } => "an IPv6 [ADDRESS]:PORT",
+            Self::Ring { .. } => "ring:N",
         }
     }
 }
@@ -58,6 +61,7 @@ impl fmt::Display for LinkKind {
                 listen.fmt(f)?;
                 mtu.map_or(Ok(()), |mtu| write!(f, ",mtu={mtu}"))
             }
+            Self::Ring { hub, port } => write!(f, "{}#{port}", hub.display()),
         }
     }
 }
@@ -87,7 +91,13 @@ fn parse(text: &str) -> Result<LinkKind, String> {
             let wrong = || format!("mtu is {} to {}", UDP_MTU.start(), UDP_MTU.end());
             Ok(LinkKind::Udp { listen, mtu: mtu.map(|text| in_range(text).ok_or_else(wrong)).transpose()? })
         }
-        _ => Err("kinds are packet and udp".to_owned()),
+        "ring" => {
+            let found = rest.rsplit_once('#').filter(|(hub, _)| !hub.is_empty());
+            let found = found.and_then(|(hub, port)| Some((hub, port.parse().ok()?)));
+            let (hub, port) = found.ok_or("write ring:FOLDER#N, as in ring:/run/etherslot/hub#1")?;
+            Ok(LinkKind::Ring { hub: hub.into(), port })
+        }
+        _ => Err("kinds are packet, udp and ring".to_owned()),
     }
 }
 
@@ -141,6 +151,9 @@ mod tests {
             ("floppy:0", "kinds are"),
             ("packet:", "the interface"),
             ("packet:eth0,mtu=9000", "no options"),
+            ("ring:/run/hub", "FOLDER#N"),
+            ("ring:#1", "FOLDER#N"),
+            ("ring:/run/hub#-1", "FOLDER#N"),
             ("udp:4700", "udp:0.0.0.0:4700"),
             ("udp:0.0.0.0:1,mut=1", "mtu=…"),
             ("udp:0.0.0.0:1,mtu=1", "624 to 9284"),
@@ -159,6 +172,8 @@ mod tests {
             ("udp:0.0.0.0:0", "10.0.0.1:1", true),
             ("udp:0.0.0.0:0", "[::1]:1", false),
             ("udp:[::]:0", "[::1]:1", true),
+            ("ring:/hub#1", "ring:2", true),
+            ("ring:/hub#1", "memory:2", false),
         ] {
             let link: LinkKind = link.parse().expect(link);
             assert_eq!(link.reaches(&peer.parse().expect(peer)), reached, "{link} {peer}");

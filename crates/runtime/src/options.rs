@@ -74,6 +74,13 @@ pub enum LinkKind {
         /// The path's MTU, if it is not the interface's.
         mtu: Option<u16>,
     },
+    /// Shared memory with other nodes of this machine.
+    Ring {
+        /// The hub's folder.
+        hub: PathBuf,
+        /// The number in it that is ours.
+        port: u32,
+    },
 }
 
 /// Sessions.
