@@ -96,7 +96,11 @@ fn frames_of_others_are_not_handed_over() {
         );
         assert_eq!(a.send(&Address::Mac([2, 9, 9, 9, 9, 9]), &[&[2; 64]]), 1);
         let mut frames = Vec::new();
-        until_quiet(&mut b, &mut frames);
+        let start = Instant::now();
+        // A busy machine may take its time to let them through.
+        while b.counters().rx_foreign < 2 && start.elapsed() < Duration::from_secs(5) {
+            until_quiet(&mut b, &mut frames);
+        }
         assert_eq!(frames, [] as [Vec<u8>; 0]);
         assert_eq!(b.counters().rx_foreign, 2);
         // The same bytes without the tag are ours.
