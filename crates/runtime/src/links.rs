@@ -8,49 +8,58 @@ use crate::options::{LinkOptions, Via};
 use crate::{Counted, StartError, link};
 
 /// The Ports of a node, in the order of its configuration.
-pub(crate) struct Links(Vec<Box<dyn Port>>);
+pub(crate) struct Links {
+    ports: Vec<Box<dyn Port>>,
+    is_intact: bool,
+}
 
 impl Links {
     /// Opens all of them.
     pub(crate) fn open(options: &[LinkOptions]) -> Result<Self, StartError> {
-        options.iter().map(link::open).collect::<Result<_, _>>().map(Self)
+        let ports = options.iter().map(link::open).collect::<Result<_, _>>()?;
+        Ok(Self { ports, is_intact: options.iter().all(LinkOptions::is_intact) })
+    }
+
+    /// Whether every link keeps what it carries intact, so that sessions need not check bodies.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.is_intact
     }
 
     /// The largest frame that every link carries.
     pub(crate) fn max_frame_bytes(&self) -> usize {
-        self.0.iter().map(Port::max_frame_bytes).min().unwrap_or_default()
+        self.ports.iter().map(Port::max_frame_bytes).min().unwrap_or_default()
     }
 
     /// Where peers reach the node.
     pub(crate) fn address(&self) -> String {
-        let addresses: Vec<String> = self.0.iter().map(|port| port.address().to_string()).collect();
+        let addresses: Vec<String> = self.ports.iter().map(|port| port.address().to_string()).collect();
         addresses.join(", ")
     }
 
     /// What becomes readable when frames arrive.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.0.iter().filter_map(Port::fd)
+        self.ports.iter().filter_map(Port::fd)
     }
 
     /// Whether the owner may sleep on [`Links::fds`]: no frames have arrived at any of them.
     pub(crate) fn before_sleep(&mut self) -> bool {
-        self.0.iter_mut().all(Port::before_sleep)
+        self.ports.iter_mut().all(Port::before_sleep)
     }
 
     /// Tells all of them the time.
     pub(crate) fn tick(&mut self, now_ns: u64) {
-        self.0.iter_mut().for_each(|port| port.tick(now_ns));
+        self.ports.iter_mut().for_each(|port| port.tick(now_ns));
     }
 
     /// When [`Links::tick`] must be called.
     pub(crate) fn poll_at(&self) -> Option<u64> {
-        self.0.iter().filter_map(Port::poll_at).min()
+        self.ports.iter().filter_map(Port::poll_at).min()
     }
 
     /// Hands over a burst of each; how many frames had arrived.
     pub(crate) fn receive(&mut self, handle: &mut dyn FnMut(&Via, &[u8])) -> usize {
         let mut frames = 0;
-        for (link, port) in self.0.iter_mut().enumerate() {
+        for (link, port) in self.ports.iter_mut().enumerate() {
             let mut take = |from: &Address, frame: &[u8]| handle(&Via { link, address: *from }, frame);
             frames += port.receive(&mut take);
         }
@@ -60,13 +69,13 @@ impl Links {
     /// Offers frames to one peer; how many, from the front, were taken.
     pub(crate) fn send(&mut self, to: &Via, frames: &[&[u8]]) -> usize {
         // What no link leads to is taken and lost, as a Port does with what it can never send.
-        self.0.get_mut(to.link).map_or(frames.len(), |port| port.send(&to.address, frames))
+        self.ports.get_mut(to.link).map_or(frames.len(), |port| port.send(&to.address, frames))
     }
 
     /// What they have counted, together.
     pub(crate) fn counters(&self) -> Counted {
-        let mut sums = self.0.first().map(|port| port.counters().named()).unwrap_or_default();
-        for port in self.0.iter().skip(1) {
+        let mut sums = self.ports.first().map(|port| port.counters().named()).unwrap_or_default();
+        for port in self.ports.iter().skip(1) {
             for (sum, (_, value)) in sums.iter_mut().zip(port.counters().named()) {
                 sum.1 += value;
             }

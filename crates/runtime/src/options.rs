@@ -59,6 +59,13 @@ pub struct LinkOptions {
     pub impair: Option<String>,
 }
 
+impl LinkOptions {
+    /// Whether frames arrive as they were sent or not at all: memory does not damage them, unless it is told to.
+    pub fn is_intact(&self) -> bool {
+        matches!(self.kind, LinkKind::Ring { .. }) && self.impair.is_none()
+    }
+}
+
 /// A link's back end. Its text form, as in `--link packet:eth0`, is in [`crate::link_spec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkKind {

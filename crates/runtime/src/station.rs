@@ -33,7 +33,8 @@ impl Station {
 
     /// What the sessions of a node of this name are set up with.
     pub(crate) fn session_config(&self, options: &SessionOptions, name: &str) -> SessionConfig {
-        link::session_config(options, name, self.links.max_frame_bytes())
+        let config = link::session_config(options, name, self.links.max_frame_bytes());
+        SessionConfig { is_link_intact: self.links.is_intact(), ..config }
     }
 
     /// The start of a round: hands over a burst of frames; the time then, and whether any frame came.
