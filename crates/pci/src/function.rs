@@ -159,6 +159,13 @@ pub trait Function {
         None
     }
 
+    /// Whether nothing is under way: `poll` would do nothing until the next access to a BAR, Completion, change of the
+    /// configuration, or reset. It has no deadline either. `false` is always right, and costs a call of `poll` each time the
+    /// box looks for work.
+    fn is_idle(&self) -> bool {
+        false
+    }
+
     /// Forgets all work under way. No [`Function::read_completed`] follows for reads asked for before.
     fn reset(&mut self, kind: ResetKind);
 

@@ -78,6 +78,8 @@ struct Fabric {
     slots: Vec<Slot>,
     /// A bit for each slot that is filled.
     filled: u32,
+    /// A bit for each slot whose Endpoint may have something to do; the others need no poll.
+    active: u32,
     peer_to_peer: bool,
     counters: HierarchyCounters,
     scratch: Box<[u8; 4096]>,
@@ -110,6 +112,7 @@ impl Hierarchy {
             ports: Port::downstream(Self::SLOTS as u8).collect(),
             slots: (0..Self::SLOTS).map(|_| Slot::default()).collect(),
             filled: 0,
+            active: 0,
             peer_to_peer: true,
             counters: HierarchyCounters::default(),
             scratch: Box::new([0; 4096]),
@@ -143,6 +146,7 @@ impl Hierarchy {
         }
         self.slot_of[stream as usize] = slot;
         self.fabric.filled |= 1 << slot;
+        self.fabric.active |= 1 << slot;
         self.fabric.ports[index].set_present(true);
         FunctionId::new(INTERNAL_BUS, slot, 0)
     }
@@ -169,7 +173,10 @@ impl Hierarchy {
     /// Takes a TLP from a stream of the session.
     pub fn receive(&mut self, now_ns: u64, stream: u16, tlp: &[u8]) {
         match self.slot(stream) {
-            Some(slot) => self.fabric.receive(now_ns, slot, tlp),
+            Some(slot) => {
+                self.fabric.active |= 1 << slot;
+                self.fabric.receive(now_ns, slot, tlp);
+            }
             None => self.fabric.counters.stray += 1,
         }
     }
@@ -177,11 +184,13 @@ impl Hierarchy {
     /// Goes on with everything that can go on. True if something was done.
     pub fn poll(&mut self, now_ns: u64, out: &mut dyn TlpOut) -> bool {
         let mut progress = false;
-        for index in 0..Self::SLOTS {
-            let slot = (self.turn + index) % Self::SLOTS;
-            if self.fabric.filled >> slot & 1 != 0 {
-                progress |= self.fabric.poll_slot(now_ns, slot, out);
-            }
+        // What becomes active meanwhile has its turn the next time.
+        let turn = self.turn as u32;
+        let mut waiting = (self.fabric.active & self.fabric.filled).rotate_right(turn);
+        while waiting != 0 {
+            let slot = (waiting.trailing_zeros() + turn) as usize % Self::SLOTS;
+            progress |= self.fabric.poll_slot(now_ns, slot, out);
+            waiting &= waiting - 1;
         }
         // The slots that share the room of a session begin in turn.
         self.turn = (self.turn + 1) % Self::SLOTS;
@@ -190,7 +199,8 @@ impl Hierarchy {
 
     /// When [`Hierarchy::poll`] should be called even if nothing else happens, ns.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.fabric.slots.iter().filter_map(|slot| slot.endpoint.as_ref()?.deadline_ns()).min()
+        let active = self.fabric.slots.iter().enumerate().filter(|(at, _)| self.fabric.active >> at & 1 != 0);
+        active.filter_map(|(_, slot)| slot.endpoint.as_ref()?.deadline_ns()).min()
     }
 
     /// The Endpoint in a slot.
@@ -200,6 +210,7 @@ impl Hierarchy {
 
     /// The Endpoint in a slot.
     pub fn endpoint_mut(&mut self, slot: u8) -> Option<&mut Endpoint> {
+        self.fabric.active |= 1_u32.checked_shl(u32::from(slot)).unwrap_or(0);
         self.fabric.slots.get_mut(slot as usize)?.endpoint.as_deref_mut()
     }
 
@@ -228,9 +239,14 @@ impl Fabric {
         }
         let Some(mut endpoint) = self.slots[slot].endpoint.take() else { return progress };
         let id = endpoint.id();
-        progress |= endpoint.poll(now_ns, &mut Upward { fabric: self, slot, id, out, now_ns }, stream);
+        let polled = endpoint.poll(now_ns, &mut Upward { fabric: self, slot, id, out, now_ns }, stream);
+        progress |= polled;
+        if !polled && self.slots[slot].answers.is_empty() && endpoint.is_idle() {
+            self.active &= !(1 << slot);
+        }
         while let Some(refusal) = self.slots[slot].refusals.pop_front() {
             endpoint.receive(now_ns, &refusal, &[]);
+            self.active |= 1 << slot;
             progress = true;
         }
         self.slots[slot].endpoint = Some(endpoint);
@@ -238,6 +254,7 @@ impl Fabric {
     }
 
     fn reset_slot(&mut self, slot: usize) {
+        self.active |= 1 << slot;
         if let Some(endpoint) = self.slots.get_mut(slot).and_then(|slot| slot.endpoint.as_mut()) {
             endpoint.reset(ResetKind::Conventional);
         }

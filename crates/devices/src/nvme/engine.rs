@@ -114,6 +114,11 @@ impl Queues {
         Some((cqid, self.cq(cqid)?))
     }
 
+    /// Whether no queue has anything to be fetched, started, written or signalled.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.news | self.fetched | self.staged | self.signal | self.held == 0
+    }
+
     /// Whether any queue but the admin pair exists.
     pub(crate) fn has_io(&self) -> bool {
         self.sqs[1..].iter().any(Option::is_some) || self.cqs[1..].iter().any(Option::is_some)

@@ -4,6 +4,7 @@ use super::bits::register;
 use super::cmb;
 use super::engine::Token;
 use super::events::Event;
+use super::lifecycle::{Life, ShuttingDown};
 use super::registers::Effect;
 use super::{Active, Nvme};
 use crate::ids;
@@ -96,6 +97,19 @@ impl Function for Nvme {
     fn deadline_ns(&self) -> Option<u64> {
         let media = self.namespaces.iter().filter_map(|namespace| namespace.medium.deadline_ns());
         media.chain(self.interrupt_deadline_ns()).chain(self.shutdown_deadline_ns()).min()
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_settled = match self.life {
+            Life::Disabled | Life::Halted => true,
+            Life::Running => self.shutting_down == ShuttingDown::No,
+            Life::Starting | Life::Stopping => false,
+        };
+        is_settled
+            && self.free.len() == self.slots.len()
+            && self.media_outstanding == 0
+            && self.queues.is_quiet()
+            && !self.events.has_next()
     }
 
     fn reset(&mut self, kind: ResetKind) {

@@ -269,7 +269,10 @@ impl Host {
                 any = true;
             }
         }
-        any | self.nvme.poll(&mut self.bus)
+        let was_idle = self.nvme.is_idle() && self.nvme.deadline_ns().is_none();
+        let worked = self.nvme.poll(&mut self.bus);
+        assert!(!(was_idle && worked), "a controller that said it was idle did something");
+        any | worked
     }
 
     /// So many rounds.

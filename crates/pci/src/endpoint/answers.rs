@@ -52,6 +52,10 @@ impl Answers {
         self.queue.len() < ROOT_ANSWERS + PEER_ANSWERS
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     pub(super) fn has_room_for_peer(&self) -> bool {
         self.queue.len() < PEER_ANSWERS
     }

@@ -201,6 +201,15 @@ impl Endpoint {
         progress | function.poll(&mut outbound)
     }
 
+    /// Whether [`Endpoint::poll`] need not be called until something is received, or the Endpoint is reset.
+    pub fn is_idle(&self) -> bool {
+        let core = &self.core;
+        let tells = core.messages.first().is_some()
+            || core.intx_told != (core.intx && core.mode == InterruptMode::IntX)
+            || core.vectors_unmasked && core.master;
+        !tells && core.answers.is_empty() && self.function.is_idle() && self.deadline_ns().is_none()
+    }
+
     /// When [`Endpoint::poll`] should be called even if nothing else happens, ns.
     pub fn deadline_ns(&self) -> Option<u64> {
         [self.core.requester.deadline_ns(), self.function.deadline_ns()].into_iter().flatten().min()

@@ -92,7 +92,7 @@ impl Upward<'_> {
     /// Hands a TLP to a peer at once. A Non-Posted one waits while the peer has too many to answer; that can't
     /// last, as Completions never wait for it.
     fn pass(&mut self, peer: usize, header: &Header, data: &[u8]) -> bool {
-        let Fabric { slots, scratch, counters, .. } = &mut *self.fabric;
+        let Fabric { slots, scratch, counters, active, .. } = &mut *self.fabric;
         let Some(endpoint) = &mut slots[peer].endpoint else { return self.refuse(header) };
         if header.class() == Class::NonPosted && !endpoint.accepts_peer_request() {
             return false;
@@ -104,6 +104,7 @@ impl Upward<'_> {
             place.copy_from_slice(data);
         }
         counters.peer += 1;
+        *active |= 1 << peer;
         endpoint.receive(self.now_ns, header, whole);
         true
     }
