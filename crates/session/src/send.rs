@@ -287,7 +287,8 @@ impl Sender {
         let path = &mut self.paths[at];
         path.is_window_limited = is_window_limited;
         path.is_pace_limited = is_pace_limited;
-        let is_probing = path.controller.is_probing();
+        // Probing waits for acknowledgements only if there is more to send than it lets out.
+        let is_probing = path.controller.is_probing() && (is_window_limited || is_pace_limited);
         let planned = &mut burst.planned[..burst.len];
         for planned in planned.iter_mut() {
             planned.asks_ack = is_probing;
