@@ -11,7 +11,7 @@ use etherslot_initiator::{BufferClass, Disk, Initiator, Op, Request};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_session::Config as SessionConfig;
-use etherslot_storage::memory::{Disk as Medium, Options as MediumOptions};
+use etherslot_storage::ram::RamMedium;
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
 
@@ -19,7 +19,8 @@ const BOX: u8 = 1;
 const HOST: u8 = 2;
 const USAGE: &str =
     "operation [--op read|write|randread|randwrite] [--block-size BYTES] [--queue-depth N] [--queues N]
-          [--count N] [--frame BYTES] [--medium BYTES] [--cmb] [--prp] [--round-ns NS]";
+          [--count N] [--frame BYTES] [--medium BYTES] [--cmb] [--prp] [--intact]
+          [--round-ns NS]";
 
 struct Args {
     op: String,
@@ -31,6 +32,8 @@ struct Args {
     medium: u64,
     cmb: bool,
     prp: bool,
+    /// Frames cross memory, as those of a ring do.
+    intact: bool,
     /// Virtual time that a round of the loop takes.
     round_ns: u64,
 }
@@ -46,6 +49,7 @@ fn parse() -> Option<Args> {
         medium: 64 << 20,
         cmb: false,
         prp: false,
+        intact: false,
         round_ns: 2_000,
     };
     let mut words = std::env::args().skip(1);
@@ -53,6 +57,7 @@ fn parse() -> Option<Args> {
         match word.as_str() {
             "--cmb" => args.cmb = true,
             "--prp" => args.prp = true,
+            "--intact" => args.intact = true,
             "--op" => args.op = words.next()?,
             "--block-size" => args.block_size = words.next()?.parse().ok()?,
             "--queue-depth" => args.queue_depth = words.next()?.parse().ok()?,
@@ -109,10 +114,9 @@ struct World {
 
 impl World {
     fn new(args: &Args) -> Self {
-        let medium =
-            Medium::new(MediumOptions { bytes: args.medium, depth: 4096, ..MediumOptions::default() });
+        let medium = RamMedium::new(args.medium, false).expect("memory for the medium");
         let nvme = Nvme::new(NvmeConfig {
-            namespaces: vec![Namespace::new(Box::new(medium.medium()), 4096)],
+            namespaces: vec![Namespace::new(Box::new(medium), 4096)],
             cmb_bytes: args.cmb.then_some(8 << 20),
             ..NvmeConfig::default()
         });
@@ -120,6 +124,7 @@ impl World {
         let session = |node| SessionConfig {
             node: NodeId([node; 16]),
             max_frame_bytes: args.frame,
+            is_link_intact: args.intact,
             ..SessionConfig::default()
         };
         let name = Name::new("disk").expect("a valid name");
