@@ -212,8 +212,9 @@ fn place<T>(text: &str, table: &Spanned<T>) -> String {
 }
 
 fn loop_options(node: &Node, overrides: &Overrides) -> Result<LoopOptions> {
-    let busy_poll = overrides.busy_poll.or(node.busy_poll).unwrap_or(Duration::ZERO);
-    ensure!(busy_poll <= Duration::from_secs(10), "[node] busy_poll is more than 10s: use 10s or less");
+    let busy_poll = overrides.busy_poll.or(node.busy_poll);
+    let is_possible = busy_poll.is_none_or(|time| time <= Duration::from_secs(10));
+    ensure!(is_possible, "[node] busy_poll is more than 10s: use 10s or less");
     let control = overrides.control.clone().or_else(|| node.control.clone());
     Ok(LoopOptions { name: node.name.clone(), busy_poll, control })
 }

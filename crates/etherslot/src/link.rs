@@ -82,9 +82,9 @@ struct End {
     /// Frames in flight and held out of order.
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(16..=4096))]
     window_frames: Option<u16>,
-    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once.
-    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = humantime::parse_duration)]
-    busy_poll: Duration,
+    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once. By default, as long as it pays.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    busy_poll: Option<Duration>,
     /// Write all frames of the link to this pcapng file.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,

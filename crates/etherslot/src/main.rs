@@ -51,7 +51,7 @@ struct Daemon {
     /// Check the configuration and stop.
     #[arg(long)]
     check: bool,
-    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once.
+    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once. By default, as long as it pays.
     #[arg(long, env = "ETHERSLOT_BUSY_POLL", value_name = "DURATION", value_parser = humantime::parse_duration)]
     busy_poll: Option<Duration>,
     /// Where the control socket is to be, if not in its usual folder.

@@ -17,6 +17,7 @@ pub mod link_spec;
 pub mod link_test;
 mod links;
 pub mod options;
+mod polling;
 mod signals;
 mod sleeper;
 pub mod stat;

@@ -42,8 +42,8 @@ pub struct HostOptions {
 pub struct LoopOptions {
     /// The node's name.
     pub name: String,
-    /// How long to go on polling after the last thing that happened, before sleeping.
-    pub busy_poll: Duration,
+    /// How long to go on polling after the last thing that happened, before sleeping; without it, as long as polling pays.
+    pub busy_poll: Option<Duration>,
     /// Where the control socket is, if not in [`crate::control::folder`].
     pub control: Option<PathBuf>,
 }

@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
+use crate::polling::Polling;
+
 /// Sleeps on file descriptors after a time of polling in vain.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     epoll: OwnedFd,
-    busy_poll_ns: u64,
+    /// How long to poll; by what [`Polling`] has seen if not given.
+    busy_poll_ns: Option<u64>,
+    polling: Polling,
     last_progress_ns: u64,
     control_woke: bool,
 }
@@ -23,12 +27,13 @@ const CONTROL: u64 = 1;
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
 impl Sleeper {
-    /// A sleeper that polls for `busy_poll` after the last progress.
-    pub(crate) fn new(busy_poll: Duration) -> io::Result<Self> {
+    /// A sleeper that polls for `busy_poll` after the last progress; without it, as long as that pays.
+    pub(crate) fn new(busy_poll: Option<Duration>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self {
             epoll,
-            busy_poll_ns: busy_poll.as_nanos() as u64,
+            busy_poll_ns: busy_poll.map(|time| time.as_nanos() as u64),
+            polling: Polling::default(),
             last_progress_ns: 0,
             control_woke: false,
         })
@@ -58,11 +63,15 @@ impl Sleeper {
         deadline_ns: Option<u64>,
         before_sleep: &mut dyn FnMut() -> bool,
     ) -> io::Result<()> {
+        let goes_on = match self.busy_poll_ns {
+            None => self.polling.goes_on(now_ns, progress),
+            Some(busy_poll_ns) => progress || now_ns - self.last_progress_ns < busy_poll_ns,
+        };
         if progress {
             self.last_progress_ns = now_ns;
             return Ok(());
         }
-        if now_ns - self.last_progress_ns < self.busy_poll_ns {
+        if goes_on {
             std::thread::yield_now();
             return Ok(());
         }
@@ -97,7 +106,7 @@ mod tests {
     #[test]
     fn sleeps_until_the_deadline_and_wakes_for_a_descriptor() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let mut sleeper = Sleeper::new(Duration::ZERO).unwrap();
+        let mut sleeper = Sleeper::new(Some(Duration::ZERO)).unwrap();
         sleeper.watch(reader.as_fd()).unwrap();
         let started = Instant::now();
         sleeper.rest(1_000, false, Some(1_000 + 5_000_000), &mut || true).unwrap();
@@ -110,7 +119,7 @@ mod tests {
 
     #[test]
     fn does_not_sleep_when_frames_came_in_the_last_moment() {
-        let mut sleeper = Sleeper::new(Duration::ZERO).unwrap();
+        let mut sleeper = Sleeper::new(Some(Duration::ZERO)).unwrap();
         let started = Instant::now();
         sleeper.rest(1_000, false, None, &mut || false).unwrap();
         assert!(started.elapsed() < Duration::from_millis(50));
@@ -118,7 +127,7 @@ mod tests {
 
     #[test]
     fn does_not_sleep_while_there_is_progress() {
-        let mut sleeper = Sleeper::new(Duration::from_secs(1)).unwrap();
+        let mut sleeper = Sleeper::new(Some(Duration::from_secs(1))).unwrap();
         sleeper.rest(1_000, true, None, &mut || true).unwrap();
         let started = Instant::now();
         sleeper.rest(2_000, false, None, &mut || true).unwrap();
