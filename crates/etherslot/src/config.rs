@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions,
-    MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions,
+    MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions, XdpMode,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -63,13 +63,18 @@ struct Node {
 #[serde(deny_unknown_fields)]
 struct Link {
     kind: Kind,
-    /// `packet`: the network interface.
+    /// `packet`, `xdp`: the network interface.
     interface: Option<String>,
     /// `udp`: address and port to listen on.
     #[serde(default, deserialize_with = "value::listen")]
     listen: Option<SocketAddr>,
     /// `udp`: the path's MTU, if it is not the interface's.
     mtu: Option<u16>,
+    /// `xdp`: the interface's queue.
+    #[serde(default, deserialize_with = "value::queue")]
+    queue: Option<u32>,
+    /// `xdp`: who runs the XDP program.
+    mode: Option<Mode>,
     /// `ring`: the hub's folder.
     hub: Option<PathBuf>,
     /// `ring`: our number in it.
@@ -86,7 +91,16 @@ struct Link {
 enum Kind {
     Packet,
     Udp,
+    Xdp,
     Ring,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    Auto,
+    Native,
+    Generic,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -253,17 +267,20 @@ fn links_options(
 fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
     // What each key belongs to; a key of another kind is a mistake, not something to pass over.
     let keys = [
-        ("interface", link.interface.is_some(), "packet"),
-        ("listen", link.listen.is_some(), "udp"),
-        ("mtu", link.mtu.is_some(), "udp"),
-        ("hub", link.hub.is_some(), "ring"),
-        ("port", link.port.is_some(), "ring"),
+        ("interface", link.interface.is_some(), &["packet", "xdp"][..]),
+        ("listen", link.listen.is_some(), &["udp"]),
+        ("mtu", link.mtu.is_some(), &["udp"]),
+        ("queue", link.queue.is_some(), &["xdp"]),
+        ("mode", link.mode.is_some(), &["xdp"]),
+        ("hub", link.hub.is_some(), &["ring"]),
+        ("port", link.port.is_some(), &["ring"]),
     ];
     let of_kind = |name: &str| {
-        let foreign = keys.iter().find(|(_, is_set, kind)| *is_set && *kind != name);
+        let foreign = keys.iter().find(|(_, is_set, kinds)| *is_set && !kinds.contains(&name));
         match foreign {
-            Some((key, _, kind)) => {
-                bail!("[link] {key} belongs to kind = \"{kind}\": remove it, or change the kind")
+            Some((key, _, kinds)) => {
+                let kinds = kinds.join("\" or \"");
+                bail!("[link] {key} belongs to kind = \"{kinds}\": remove it, or change the kind")
             }
             None => Ok(()),
         }
@@ -279,6 +296,17 @@ fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
             of_kind("udp")?;
             let listen = link.listen.context("[link] kind = \"udp\" needs listen = \"ADDRESS:PORT\"")?;
             LinkKind::Udp { listen, mtu: link.mtu }
+        }
+        Kind::Xdp => {
+            of_kind("xdp")?;
+            let interface = link.interface.clone();
+            let interface = interface.context("[link] kind = \"xdp\" needs interface = \"…\"")?;
+            let mode = match link.mode.unwrap_or(Mode::Auto) {
+                Mode::Auto => XdpMode::Auto,
+                Mode::Native => XdpMode::Native,
+                Mode::Generic => XdpMode::Generic,
+            };
+            LinkKind::Xdp { interface, queue: link.queue.unwrap_or(0), mode }
         }
         Kind::Ring => {
             of_kind("ring")?;
@@ -577,6 +605,18 @@ listen = "0.0.0.0:0"
         let udp =
             HOST.replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"udp\"\nlisten = \"0.0.0.0:0\"");
         refuses::<HostFile>(&udp, &[("disk0", "disk1", 6, "ADDRESS:PORT")]);
+        let xdp = HOST.replace("kind = \"packet\"", "kind = \"xdp\"\nqueue = 1\nmode = \"native\"");
+        let options = parse::<HostFile>(&xdp, &Overrides::default()).unwrap();
+        let (interface, mode) = ("eth0".to_owned(), XdpMode::Native);
+        assert_eq!(options.links[0].kind, LinkKind::Xdp { interface, queue: 1, mode });
+        refuses::<HostFile>(
+            &xdp,
+            &[
+                ("native", "fast", 6, "`generic`"),
+                ("= 1", "= 1024", 5, "1023"),
+                ("\"xdp\"", "\"packet\"", 3, "\"xdp\""),
+            ],
+        );
         let ring = HOST
             .replace(
                 "kind = \"packet\"\ninterface = \"eth0\"",

@@ -64,7 +64,7 @@ pub(crate) struct Test {
 /// One end: its link and its session.
 #[derive(Args)]
 struct End {
-    /// A link in one word: `packet:INTERFACE`, `udp:ADDRESS:PORT` or `ring:FOLDER#N`. Given several times: several links, for a path each.
+    /// A link in one word: `packet:INTERFACE`, `udp:ADDRESS:PORT`, `xdp:INTERFACE` or `ring:FOLDER#N`. Given several times: several links, for a path each.
     #[arg(long, value_name = "LINK", conflicts_with_all = ["interface", "listen", "mtu"])]
     link: Vec<LinkKind>,
     /// Raw Ethernet on this interface. Given several times: several links, for a path each.

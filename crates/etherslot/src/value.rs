@@ -68,6 +68,11 @@ pub(crate) fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     })
 }
 
+/// `[link] queue`.
+pub(crate) fn queue<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    checked(deserializer, |queue| in_range(queue, 0..=1023).map(|queue| Some(u32::from(queue))))
+}
+
 /// `[link] impair`.
 pub(crate) fn faults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     checked(deserializer, |text: String| text.parse::<Impairment>().map(|_| Some(text)))

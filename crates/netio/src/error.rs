@@ -70,6 +70,14 @@ pub enum OpenError {
         /// Why not, and what helps.
         reason: &'static str,
     },
+    /// `AF_XDP` cannot be had on the interface.
+    #[error("AF_XDP on interface `{interface}`: {reason}")]
+    Xdp {
+        /// The interface.
+        interface: String,
+        /// Why not, and what helps.
+        reason: String,
+    },
     /// Another system call failed.
     #[error("{what}: {source}")]
     System {

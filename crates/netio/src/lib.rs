@@ -2,7 +2,7 @@
 //!
 //! A [`Port`] carries whole session frames and adds and takes off the headers of its link. It may lose frames as
 //! any Ethernet does; it never splits, joins or reorders them on purpose, never blocks, and never allocates once it
-//! is open. Back ends: [`packet`] (raw Ethernet), [`udp`] (routable, with segmentation offload), [`ring`]
+//! is open. Back ends: [`packet`] (raw Ethernet), [`xdp`] (the same past the kernel's network stack), [`udp`] (routable, with segmentation offload), [`ring`]
 //! (nodes on one machine), [`memory`] (tests and the simulator). Wrappers around any Port: [`tap`] (capture) and [`impair`] (seeded faults).
 #![allow(unsafe_code)] // The socket calls that carry bursts exist only in C.
 
@@ -12,6 +12,7 @@ mod counters;
 mod error;
 pub mod impair;
 mod interface;
+mod mapping;
 pub mod memory;
 pub mod packet;
 mod pcapng;
@@ -19,6 +20,7 @@ pub mod ring;
 mod socket;
 pub mod tap;
 pub mod udp;
+pub mod xdp;
 
 use std::os::fd::BorrowedFd;
 

@@ -9,6 +9,7 @@ use etherslot_netio::packet::{PacketConfig, PacketPort};
 use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::tap::{Tap, TapClock};
 use etherslot_netio::udp::{UdpConfig, UdpPort};
+use etherslot_netio::xdp::{XdpConfig, XdpPort};
 
 /// Runs bursts from `a` to `b` and says how many allocations they took.
 fn allocations(a: &mut dyn Port, b: &mut dyn Port) -> u64 {
@@ -46,6 +47,15 @@ fn on_udp() {
 fn on_raw_ethernet() {
     namespace::with_veth(|| {
         let open = |name| PacketPort::open(&PacketConfig::new(name)).expect("a port");
+        let (mut a, mut b) = (open("left"), open("right"));
+        assert_eq!(allocations(&mut a, &mut b), 0);
+    });
+}
+
+#[test]
+fn on_raw_ethernet_by_xdp() {
+    namespace::with_veth(|| {
+        let open = |name| XdpPort::open(&XdpConfig::new(name)).expect("a port");
         let (mut a, mut b) = (open("left"), open("right"));
         assert_eq!(allocations(&mut a, &mut b), 0);
     });

@@ -9,6 +9,7 @@ use etherslot_netio::packet::{PacketConfig, PacketPort};
 use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::tap::{Tap, TapClock};
 use etherslot_netio::udp::{UdpConfig, UdpPort};
+use etherslot_netio::xdp::{XdpConfig, XdpMode, XdpPort};
 use etherslot_netio::{Address, Port};
 use suite::{Link, suite};
 
@@ -72,6 +73,27 @@ fn on_packet(demand: Demand) {
     });
 }
 
+fn xdp(interface: &str, mode: XdpMode) -> Box<dyn Port> {
+    let port = XdpPort::open(&XdpConfig { mode, ..XdpConfig::new(interface) }).expect("an XDP port");
+    assert_eq!(port.got().map(|got| got.native), Some(mode == XdpMode::Native));
+    Box::new(port)
+}
+
+fn on_xdp(demand: Demand, mode: XdpMode) {
+    namespace::with_veth(move || {
+        let link = Link::new(xdp("left", mode), xdp("right", mode), move || xdp("right", mode));
+        demand(Link { switch: Some(Box::new(set_left)), ..link });
+    });
+}
+
+fn on_generic_xdp(demand: Demand) {
+    on_xdp(demand, XdpMode::Generic);
+}
+
+fn on_native_xdp(demand: Demand) {
+    on_xdp(demand, XdpMode::Native);
+}
+
 fn set_left(up: bool) {
     namespace::ip(&format!("link set left {}", if up { "up" } else { "down" }));
 }
@@ -105,6 +127,8 @@ suite!(udp_over_ipv4, super::on_udp_v4);
 suite!(udp_over_ipv6, super::on_udp_v6);
 suite!(udp_without_offload, super::on_udp_without_offload);
 suite!(raw_ethernet, super::on_packet);
+suite!(generic_xdp, super::on_generic_xdp);
+suite!(native_xdp, super::on_native_xdp);
 suite!(shared_memory, super::on_ring);
 suite!(wrapped_memory, super::on_wrapped_memory);
 

@@ -6,6 +6,7 @@ use etherslot_netio::packet::{PacketConfig, PacketPort};
 use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::tap::Tap;
 use etherslot_netio::udp::{UdpConfig, UdpPort};
+use etherslot_netio::xdp::{XdpConfig, XdpPort};
 
 use etherslot_session::{Config as SessionConfig, Mode};
 
@@ -28,6 +29,10 @@ pub(crate) fn open(options: &LinkOptions) -> Result<Box<dyn Port>, StartError> {
             let mut config = UdpConfig::new(*listen);
             config.max_frame_bytes = mtu.map(|mtu| (mtu as usize).saturating_sub(headers));
             Box::new(UdpPort::open(&config)?)
+        }
+        LinkKind::Xdp { interface, queue, mode } => {
+            let config = XdpConfig { queue: *queue, mode: *mode, ..XdpConfig::new(interface) };
+            Box::new(XdpPort::open(&config)?)
         }
         LinkKind::Ring { hub, port } => Box::new(RingPort::open(&RingConfig::new(hub, *port))?),
     };

@@ -1,5 +1,5 @@
 //! Links in one word, for command lines: `packet:eth0`, `udp:10.0.0.1:4700`, `udp:0.0.0.0:0,mtu=1500`,
-//! `ring:/run/etherslot/hub#2`.
+//! `xdp:eth0`, `xdp:eth0,queue=1,mode=generic`, `ring:/run/etherslot/hub#2`.
 //!
 //! The kind, a colon, what the link is opened on, and options after commas. A ring is a hub's folder and our number in it.
 
@@ -7,10 +7,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use crate::options::{Address, LinkKind};
+use crate::options::{Address, LinkKind, XdpMode};
 
 /// Path MTUs that leave room for a session frame and not more than the largest one.
 const UDP_MTU: std::ops::RangeInclusive<u16> = 624..=9284;
+
+/// Queues of an interface, none of which has more.
+const XDP_QUEUES: std::ops::Range<u32> = 0..1024;
+const XDP_MODES: [(&str, XdpMode); 3] =
+    [("auto", XdpMode::Auto), ("native", XdpMode::Native), ("generic", XdpMode::Generic)];
 
 /// A text that names no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +33,7 @@ impl LinkKind {
         match self {
             Self::Packet { .. } => "packet",
             Self::Udp { .. } => "udp",
+            Self::Xdp { .. } => "xdp",
             Self::Ring { .. } => "ring",
         }
     }
@@ -35,7 +41,8 @@ impl LinkKind {
     /// Whether a peer with this address can be reached.
     pub fn reaches(&self, peer: &Address) -> bool {
         match (self, peer) {
-            (Self::Packet { .. }, Address::Mac(_)) | (Self::Ring { .. }, Address::Ring(_)) => true,
+            (Self::Packet { .. } | Self::Xdp { .. }, Address::Mac(_))
+            | (Self::Ring { .. }, Address::Ring(_)) => true,
             (Self::Udp { listen, .. }, Address::Udp(to)) => listen.is_ipv4() == to.is_ipv4(),
             _ => false,
         }
@@ -44,7 +51,7 @@ impl LinkKind {
     /// What addresses of peers look like, to tell a user.
     pub fn peer_form(&self) -> &'static str {
         match self {
-            Self::Packet { .. } => "a MAC address",
+            Self::Packet { .. } | Self::Xdp { .. } => "a MAC address",
             Self::Udp { listen, .. } if listen.is_ipv4() => "an IPv4 ADDRESS:PORT",
             Self::Udp { .. } => "an IPv6 [ADDRESS]:PORT",
             Self::Ring { .. } => "ring:N",
@@ -60,6 +67,14 @@ impl fmt::Display for LinkKind {
             Self::Udp { listen, mtu } => {
                 listen.fmt(f)?;
                 mtu.map_or(Ok(()), |mtu| write!(f, ",mtu={mtu}"))
+            }
+            Self::Xdp { interface, queue, mode } => {
+                f.write_str(interface)?;
+                if *queue != 0 {
+                    write!(f, ",queue={queue}")?;
+                }
+                let mode = XDP_MODES.iter().find(|(_, known)| known == mode && *known != XdpMode::default());
+                mode.map_or(Ok(()), |(mode, _)| write!(f, ",mode={mode}"))
             }
             Self::Ring { hub, port } => write!(f, "{}#{port}", hub.display()),
         }
@@ -91,13 +106,26 @@ fn parse(text: &str) -> Result<LinkKind, String> {
             let wrong = || format!("mtu is {} to {}", UDP_MTU.start(), UDP_MTU.end());
             Ok(LinkKind::Udp { listen, mtu: mtu.map(|text| in_range(text).ok_or_else(wrong)).transpose()? })
         }
+        "xdp" => {
+            let (name, [queue, mode]) = options(rest, ["queue", "mode"])?;
+            let interface = interface(name)?;
+            let queue = queue.map_or(Some(0), |text| text.parse().ok().filter(|at| XDP_QUEUES.contains(at)));
+            let mode = mode.map_or(Some(XdpMode::default()), |text| {
+                XDP_MODES.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode)
+            });
+            Ok(LinkKind::Xdp {
+                interface,
+                queue: queue.ok_or_else(|| format!("queue is 0 to {}", XDP_QUEUES.end - 1))?,
+                mode: mode.ok_or("mode is auto, native or generic")?,
+            })
+        }
         "ring" => {
             let found = rest.rsplit_once('#').filter(|(hub, _)| !hub.is_empty());
             let found = found.and_then(|(hub, port)| Some((hub, port.parse().ok()?)));
             let (hub, port) = found.ok_or("write ring:FOLDER#N, as in ring:/run/etherslot/hub#1")?;
             Ok(LinkKind::Ring { hub: hub.into(), port })
         }
-        _ => Err("kinds are packet, udp and ring".to_owned()),
+        _ => Err("kinds are packet, udp, xdp and ring".to_owned()),
     }
 }
 
@@ -153,6 +181,10 @@ mod tests {
             ("packet:eth0,mtu=9000", "no options"),
             ("ring:/run/hub", "FOLDER#N"),
             ("ring:#1", "FOLDER#N"),
+            ("xdp:", "the interface"),
+            ("xdp:eth0,queue=x", "0 to 1023"),
+            ("xdp:eth0,mode=fast", "native"),
+            ("xdp:eth0,mtu=1500", "queue=…, mode=…"),
             ("ring:/run/hub#-1", "FOLDER#N"),
             ("udp:4700", "udp:0.0.0.0:4700"),
             ("udp:0.0.0.0:1,mut=1", "mtu=…"),
@@ -172,6 +204,7 @@ mod tests {
             ("udp:0.0.0.0:0", "10.0.0.1:1", true),
             ("udp:0.0.0.0:0", "[::1]:1", false),
             ("udp:[::]:0", "[::1]:1", true),
+            ("xdp:eth0", "02:00:00:00:00:01", true),
             ("ring:/hub#1", "ring:2", true),
             ("ring:/hub#1", "memory:2", false),
         ] {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub use etherslot_netio::Address;
 pub use etherslot_netio::impair::Impairment;
+pub use etherslot_netio::xdp::XdpMode;
 pub use etherslot_session::MAX_PATHS;
 
 pub use crate::link_spec::LinkSpecError;
@@ -80,6 +81,15 @@ pub enum LinkKind {
         listen: SocketAddr,
         /// The path's MTU, if it is not the interface's.
         mtu: Option<u16>,
+    },
+    /// Raw Ethernet by `AF_XDP`.
+    Xdp {
+        /// The network interface.
+        interface: String,
+        /// Its queue.
+        queue: u32,
+        /// Who runs the XDP program.
+        mode: XdpMode,
     },
     /// Shared memory with other nodes of this machine.
     Ring {

@@ -11,7 +11,8 @@ use super::*;
 
 /// The smallest that holds the largest frame.
 const RING_BYTES: usize = 16 << 10;
-const CASES: u32 = if cfg!(miri) { 4 } else { 256 };
+const CASES: u32 = if cfg!(miri) { 16 } else { 256 };
+const ACTS: usize = if cfg!(miri) { 30 } else { 300 };
 
 fn ring() -> (Producer, Consumer, Arc<[AtomicU64]>) {
     let ([a, b], words) = Region::plain(RING_BYTES);
@@ -72,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_pushed_and_shown_is_popped_in_order(acts in prop::collection::vec(honest(), 1..300)) {
+    fn what_is_pushed_and_shown_is_popped_in_order(acts in prop::collection::vec(honest(), 1..ACTS)) {
         let (mut producer, mut consumer, _) = ring();
         let (mut written, mut shown, mut read) = (Vec::new(), 0, 0);
         let mut buffer = [0; MAX_FRAME_BYTES];
@@ -113,7 +114,7 @@ proptest! {
 
     #[test]
     fn a_hostile_peer_is_cut_off_or_harms_only_its_own_frames(
-        acts in prop::collection::vec(prop_oneof![2 => honest(), 1 => write(), 1 => Just(Act::Leave)], 1..300)
+        acts in prop::collection::vec(prop_oneof![2 => honest(), 1 => write(), 1 => Just(Act::Leave)], 1..ACTS)
     ) {
         let (mut producer, mut consumer, words) = ring();
         let mut buffer = [0; MAX_FRAME_BYTES];
@@ -144,7 +145,7 @@ proptest! {
 /// Words that a third thread spoils at any time, while both sides work: no panic, and under Miri no data race.
 #[test]
 fn memory_that_is_spoiled_meanwhile_does_no_harm() {
-    const TURNS: usize = if cfg!(miri) { 200 } else { 20_000 };
+    const TURNS: usize = if cfg!(miri) { 40 } else { 20_000 };
     let (mut producer, mut consumer, words) = ring();
     let spoil = std::thread::spawn(move || {
         let mut random = 1_u64;
@@ -175,7 +176,7 @@ fn memory_that_is_spoiled_meanwhile_does_no_harm() {
 
 #[test]
 fn two_threads_hand_over_every_frame() {
-    const FRAMES: usize = if cfg!(miri) { 60 } else { 50_000 };
+    const FRAMES: usize = if cfg!(miri) { 20 } else { 50_000 };
     let (mut producer, mut consumer, _) = ring();
     let write = std::thread::spawn(move || {
         for number in 0..FRAMES {

@@ -6,10 +6,10 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use crate::mapping::Mapping;
 
 /// What a header word says. Two cache lines lie between any two of them, since processors fetch lines in pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,6 @@ enum Backing {
     Plain(std::sync::Arc<[AtomicU64]>),
 }
 
-struct Mapping {
-    base: NonNull<AtomicU64>,
-    bytes: usize,
-}
-
 // SAFETY: the memory is this Region's until it is dropped, whatever thread that is on, and all access to it is atomic.
 unsafe impl Send for Region {}
 
@@ -75,14 +70,8 @@ impl Region {
     /// Maps a file, all pages at once. The caller has made sure that it has [`Region::file_bytes`] bytes and keeps them.
     pub(super) fn map(file: BorrowedFd<'_>, data_bytes: usize) -> io::Result<Self> {
         assert!(data_bytes.is_power_of_two() && data_bytes >= HEADER_BYTES, "checked where it is received");
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
-        let base = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), Self::file_bytes(data_bytes), protection, flags, file, 0)
-        }?;
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mapping = Mapping { base, bytes: Self::file_bytes(data_bytes) };
-        Ok(Self { base, data_bytes, _backing: Backing::Mapped(mapping) })
+        let mapping = Mapping::shared(file, Self::file_bytes(data_bytes), 0)?;
+        Ok(Self { base: mapping.base().cast(), data_bytes, _backing: Backing::Mapped(mapping) })
     }
 
     /// Both sides of a ring, and the words of it for whoever plays the hostile peer.
@@ -197,12 +186,5 @@ impl Region {
             let last = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
             rest.copy_from_slice(&last[..rest.len()]);
         }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `Region::map` with this length; the Region whose accesses these were is gone with it.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
