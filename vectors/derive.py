@@ -12,6 +12,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
+from derive_ahead import messages as ahead_messages, pieces
 from derive_tlps import bdf, hex64, id_text, memory, pack, pattern, tlps
 
 HERE = pathlib.Path(__file__).parent
@@ -19,7 +20,7 @@ HERE = pathlib.Path(__file__).parent
 
 # --- Records: docs/wire.md, "Records" ----------------------------------------------------------------------------
 
-RECORD_KIND = {"tlp": 1, "control": 2, "ddp": 3}
+RECORD_KIND = {"tlp": 1, "control": 2, "ddp": 3, "ahead": 4}
 
 
 def record(kind, stream, sequence, payload, first=True, last=True, padding=0, flags=None, length=None):
@@ -56,6 +57,7 @@ def records():
     good("middle part of a record", record("tlp", 5, 11, write[8:12], first=False, last=False))
     good("last part of a record, and a whole one", record("tlp", 5, 12, write[12:], first=False), record("tlp", 5, 13, read))
     good("highest stream and stream sequence", record("ddp", 0xFFFF, 0xFFFF, pattern(20)))
+    good("a piece read ahead, and its doorbell", record("ahead", 3, 4, pattern(80)), record("tlp", 3, 5, write[:16]))
     good("the longest record", record("tlp", 1, 0, memory("MWr", (3, 0, 0), 0, 1 << 32, 1024, 0xF, 0xF, pattern(4096))[0]))
     good("padding that is not zero is ignored", record("control", 0, 0, b"\x01", padding=0xFF), canonical=False)
 
@@ -66,7 +68,7 @@ def records():
     bad("the longest length field", "truncated", record("tlp", 1, 0, read, length=0xFFFF))
     bad("4 bytes behind the last record", "truncated", record("tlp", 1, 0, read), bytes(4))
     bad("zeros behind the last record", "kind", record("tlp", 1, 0, read), bytes(8))
-    for kind in (0, 4, 0xFF):
+    for kind in (0, 5, 0xFF):
         bad(f"kind {kind}", "kind", record(kind, 1, 0, read))
     for flags in (0x04, 0x80, 0xFF):
         bad(f"flags {flags:#04x}", "flags", record("tlp", 1, 0, read, flags=flags))
@@ -153,7 +155,8 @@ def control():
 
     bad("message", "no message at all", b"")
     bad("message", "code 0", bytes(40))
-    bad("message", "code 7", b"\x07" + bytes(39))
+    ahead_messages(good, bad)
+    bad("message", "code 9", b"\x09" + bytes(255))
     bad("message", "code 0xFF", b"\xff" + bytes(39))
     bad("message", "Attach without its last byte", attach("nvme0", 1, 4096, 4096)[0][:-1])
     bad("message", "Attach on the control stream", attach("nvme0", 0, 4096, 4096))
@@ -288,7 +291,7 @@ def frames():
     return rows
 
 
-FILES = {"frames.json": frames, "records.json": records, "tlps.json": tlps, "control.json": control}
+FILES = {"frames.json": frames, "records.json": records, "tlps.json": tlps, "control.json": control, "pieces.json": pieces}
 
 
 def text(rows):

@@ -5,6 +5,7 @@
 
 #![no_main]
 
+use etherslot_wire::ahead::Piece;
 use etherslot_wire::control::{CloseReason, Hello, Message};
 use etherslot_wire::record::Record;
 use etherslot_wire::{frame, record, tlp};
@@ -55,9 +56,18 @@ fn records(mut body: &[u8]) {
         match kind {
             record::Kind::Tlp => tlp(payload),
             record::Kind::Control => message(payload),
+            record::Kind::Ahead => piece(payload),
             record::Kind::Ddp => {}
         }
         body = rest;
+    }
+}
+
+fn piece(bytes: &[u8]) {
+    if let Some((piece, data)) = Piece::parse(bytes) {
+        let mut again = piece.emit().to_vec();
+        again.extend(data);
+        assert_eq!(Piece::parse(&again), Some((piece, data)));
     }
 }
 

@@ -113,6 +113,7 @@ impl Deliver for Inbound<'_> {
                 }
                 _ => *self.stray += 1,
             },
+            Kind::Ahead => self.hierarchy.receive_ahead(stream, payload),
             Kind::Ddp => *self.stray += 1,
         }
     }

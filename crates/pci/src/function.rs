@@ -4,6 +4,7 @@
 //! [`Bus`]. It never sees guest memory, sockets, sessions, Tags or TLPs.
 
 use etherslot_wire::FunctionId;
+use etherslot_wire::ahead::Rule;
 
 /// Why a Request of a Function came to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,26 @@ pub enum InterruptMode {
     MsiX(u16),
 }
 
+/// An entry of a ring that a rule of read-ahead is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The rule's number.
+    pub rule: u8,
+    /// Place in the ring, 0 first.
+    pub index: u32,
+}
+
+/// A change of what a Function wants to have sent along with its doorbells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is handed over, never kept")]
+pub enum ReadAhead {
+    /// This rule, in place of the one with its number if there is one. Its generation is not the Function's matter. Nothing that was sent
+    /// under the earlier one can be had any more.
+    Declare(Rule),
+    /// No rule of this number any more.
+    Withdraw(u8),
+}
+
 /// The hierarchy above a Function: where its Requests go.
 ///
 /// Requests leave in the order of the calls; posted ones (writes and interrupts) never pass each other, so an
@@ -62,6 +83,18 @@ pub trait Bus {
     /// how many bytes, from the start, have been asked for: fewer than all, down to 0, when Tags or room are short.
     /// Each byte asked for comes back by exactly one call of [`Function::read_completed`] with `token`, in any order.
     fn read(&mut self, address: u64, bytes: usize, token: u64) -> usize;
+
+    /// Takes entries of a ring, whole ones, that have come along with their doorbell ([`Function::read_ahead`]): those from `first` on,
+    /// as many as are there and fit `data`. Returns how many bytes; 0 if [`Bus::read`] is needed. They can be had once.
+    fn take_entries(&mut self, _first: Entry, _data: &mut [u8]) -> usize {
+        0
+    }
+
+    /// Takes what has come along with `entry`, which came by [`Bus::take_entries`], of what it points to: bytes from `address` on.
+    /// Returns how many, from the start; [`Bus::read`] is for the rest. They can be had once.
+    fn take_for(&mut self, _entry: Entry, _address: u64, _data: &mut [u8]) -> usize {
+        0
+    }
 
     /// The interrupt mode now.
     fn interrupt_mode(&self) -> InterruptMode;
@@ -154,12 +187,22 @@ pub trait Function {
     /// Goes on with its work as far as `bus` has room. True if something was done (call again soon).
     fn poll(&mut self, bus: &mut dyn Bus) -> bool;
 
+    /// A change of its rules of read-ahead, each told once: which entries of its rings, and what they point to, the host
+    /// is to send along with a doorbell, to be had by [`Bus::take_entries`] and [`Bus::take_for`]. Asked for before each `poll`. A reset ends
+    /// all rules by itself. It is a hint: what does not come has to be read.
+    ///
+    /// A Function that declares a rule reads no entry before its doorbell, reads an entry but once, and declares the rule anew when it
+    /// refuses what is written to the doorbell.
+    fn read_ahead(&mut self) -> Option<ReadAhead> {
+        None
+    }
+
     /// The time (ns) at which `poll` should be called even if nothing else happens.
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Whether nothing is under way: `poll` would do nothing until the next access to a BAR, Completion, change of the
+    /// Whether nothing is under way, and all changes of rules are told: `poll` would do nothing until the next access to a BAR, Completion, change of the
     /// configuration, or reset. It has no deadline either. `false` is always right, and costs a call of `poll` each time the
     /// box looks for work.
     fn is_idle(&self) -> bool {

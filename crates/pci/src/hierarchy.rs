@@ -16,10 +16,11 @@ mod up;
 use std::collections::VecDeque;
 
 use etherslot_wire::FunctionId;
+use etherslot_wire::ahead::Piece;
 use etherslot_wire::tlp::Header;
 
 use crate::TlpOut;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{AheadCounters, Endpoint};
 use crate::function::ResetKind;
 use crate::switch::Port;
 use up::Upward;
@@ -179,6 +180,24 @@ impl Hierarchy {
             }
             None => self.fabric.counters.stray += 1,
         }
+    }
+
+    /// Takes a piece that the host sent along with a doorbell (docs/wire.md, Read-ahead): the payload of its record.
+    pub fn receive_ahead(&mut self, stream: u16, payload: &[u8]) {
+        let Some(slot) = self.slot(stream) else {
+            self.fabric.counters.stray += 1;
+            return;
+        };
+        match (Piece::parse(payload), &mut self.fabric.slots[slot].endpoint) {
+            (Some((piece, bytes)), Some(endpoint)) => endpoint.receive_ahead(&piece, bytes),
+            _ => self.fabric.counters.malformed += 1,
+        }
+    }
+
+    /// What the Endpoints in the slots have counted of such pieces, together.
+    pub fn ahead_counters(&self) -> AheadCounters {
+        let endpoints = self.fabric.slots.iter().filter_map(|slot| slot.endpoint.as_ref());
+        endpoints.fold(AheadCounters::default(), |sum, endpoint| sum.plus(endpoint.ahead_counters()))
     }
 
     /// Goes on with everything that can go on. True if something was done.

@@ -16,6 +16,7 @@ pub mod msi;
 pub mod requester;
 mod switch;
 
+use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Header, Op};
 
 /// Where TLPs go on their way upstream: a row of streams, each of which keeps its order.
@@ -28,6 +29,12 @@ pub trait TlpOut {
     ///
     /// `data` starts at byte [`data_lead`] of the TLP's data and may end before it; all other bytes are 0.
     fn send(&mut self, stream: u16, header: &Header, data: &[u8]) -> bool;
+
+    /// Tells the host of a rule of read-ahead, or of its end; false, and nothing is told, if there is no room. A host that takes
+    /// none is not told, which is no failure.
+    fn declare(&mut self, _stream: u16, _message: Message) -> bool {
+        true
+    }
 }
 
 /// Bytes in front of the first one that counts in a TLP's data: disabled ones of a write (2.2.5), those below

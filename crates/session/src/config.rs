@@ -48,6 +48,8 @@ pub struct Config {
     pub mode: Mode,
     /// How lost frames are found.
     pub detection: Detection,
+    /// Whether memory may be sent along with doorbells (docs/wire.md, Read-ahead), if the peer agrees.
+    pub read_ahead: bool,
     /// Whether our link keeps what it carries intact, as memory does: if the peer's does as well, the bodies of Data frames
     /// go unchecked.
     pub is_link_intact: bool,
@@ -98,6 +100,7 @@ impl Default for Config {
             streams: 64,
             mode: Mode::Selective,
             detection: Detection::Rack,
+            read_ahead: true,
             is_link_intact: false,
             paths: 1,
             port_rate: None,
@@ -148,7 +151,8 @@ impl Config {
             max_frame_bytes: self.max_frame_bytes,
             receive_window_frames: self.window_frames,
             features: if self.mode == Mode::Classic { feature::CLASSIC } else { 0 }
-                | if self.is_link_intact { feature::HEADER_CHECK } else { 0 },
+                | if self.is_link_intact { feature::HEADER_CHECK } else { 0 }
+                | if self.read_ahead { feature::READ_AHEAD } else { 0 },
         }
     }
 

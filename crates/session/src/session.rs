@@ -210,6 +210,11 @@ impl Session {
         self.peer
     }
 
+    /// Whether both sides offer this feature ([`etherslot_wire::control::feature`]).
+    pub fn has(&self, feature: u32) -> bool {
+        self.peer.is_some_and(|peer| peer.features & self.config.hello().features & feature != 0)
+    }
+
     /// The mode in force.
     pub fn mode(&self) -> Mode {
         self.mode

@@ -4,6 +4,7 @@
 //! reserved bytes inside it.
 //! `Hello` is the body of Hello and HelloAck frames; the others travel as control records, in stream order.
 
+use crate::ahead::{RULES, Rule};
 use crate::bytes::{array, put, u16_at, u32_at};
 use crate::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
 use crate::id::{FunctionId, NodeId};
@@ -32,6 +33,8 @@ pub mod feature {
     pub const CLASSIC: u32 = 1 << 0;
     /// The link keeps frames intact: the check of Data frames covers their headers only.
     pub const HEADER_CHECK: u32 = 1 << 1;
+    /// Read-ahead: rules of the box, pieces of the host ([`crate::ahead`]).
+    pub const READ_AHEAD: u32 = 1 << 2;
 }
 
 impl Hello {
@@ -167,6 +170,13 @@ pub enum Message {
     HotReset,
     /// Box to host, on the Function's stream: the reset is done; nothing from before it follows.
     HotResetDone,
+    /// Box to host, on the Function's stream: send this along with the doorbell.
+    ReadAhead(Rule),
+    /// Box to host, on the Function's stream: a rule that is to be forgotten.
+    Withdraw {
+        /// Its number.
+        rule: u8,
+    },
 }
 
 mod code {
@@ -176,18 +186,21 @@ mod code {
     pub(super) const DETACHED: u8 = 4;
     pub(super) const HOT_RESET: u8 = 5;
     pub(super) const HOT_RESET_DONE: u8 = 6;
+    pub(super) const READ_AHEAD: u8 = 7;
+    pub(super) const WITHDRAW: u8 = 8;
 }
 
 impl Message {
     /// The longest message of this version.
-    pub const MAX_BYTES: usize = 8 + NAME_BYTES;
+    pub const MAX_BYTES: usize = Rule::MAX_RULE_BYTES;
 
     /// Bytes of the message.
     pub const fn len(&self) -> usize {
         match self {
             Self::Attach { .. } => 8 + NAME_BYTES,
             Self::Attached { .. } => 8,
-            Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone => 4,
+            Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone | Self::Withdraw { .. } => 4,
+            Self::ReadAhead(rule) => rule.len(),
         }
     }
 
@@ -220,6 +233,10 @@ impl Message {
             code::DETACHED => Self::Detached,
             code::HOT_RESET => Self::HotReset,
             code::HOT_RESET_DONE => Self::HotResetDone,
+            code::READ_AHEAD => Self::ReadAhead(Rule::parse(bytes)?),
+            code::WITHDRAW => {
+                Self::Withdraw { rule: bytes.get(1).copied().filter(|&rule| (rule as usize) < RULES)? }
+            }
             _ => return None,
         };
         (bytes.len() >= message.len()).then_some(message)
@@ -236,6 +253,8 @@ impl Message {
             Self::Detached => code::DETACHED,
             Self::HotReset => code::HOT_RESET,
             Self::HotResetDone => code::HOT_RESET_DONE,
+            Self::ReadAhead(_) => code::READ_AHEAD,
+            Self::Withdraw { .. } => code::WITHDRAW,
         };
         put(out, 0, &[code])?;
         match *self {
@@ -250,6 +269,8 @@ impl Message {
                 put(out, 2, &stream.to_be_bytes())?;
                 put(out, 4, &port.0.to_be_bytes())?;
             }
+            Self::ReadAhead(rule) => rule.emit(out)?,
+            Self::Withdraw { rule } => put(out, 1, &[rule])?,
             Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone => {}
         }
         Some(out.len())

@@ -4,6 +4,7 @@
 //! the bytes: every decoder returns a value that is valid or an error that says which rule was broken.
 #![no_std]
 
+pub mod ahead;
 pub mod bytes;
 pub mod control;
 pub mod frame;

@@ -29,6 +29,8 @@ pub enum Kind {
     Control = 2,
     /// One DDP segment (reserved for RDMA).
     Ddp = 3,
+    /// Memory read ahead ([`crate::ahead`]).
+    Ahead = 4,
 }
 
 /// One record, or one part of it.
@@ -83,6 +85,7 @@ impl<'a> Record<'a> {
             1 => Kind::Tlp,
             2 => Kind::Control,
             3 => Kind::Ddp,
+            4 => Kind::Ahead,
             other => return Err(Error::Kind(other)),
         };
         if head[3] & !(FIRST | LAST) != 0 {

@@ -1,6 +1,10 @@
 //! What holds for every value and for any bytes.
 
 use crc32c::crc32c;
+use etherslot_wire::ahead::{
+    CONDITIONS, Condition, FOLLOWS, Follow, MAX_BYTES, MAX_ENTRIES, MAX_FOLLOW_BYTES, Piece, PieceKind,
+    RULES, Rule,
+};
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, NAME_BYTES, Name};
 use etherslot_wire::frame::{self, Ack, Echo, Sack};
 use etherslot_wire::record::{self, Record};
@@ -221,7 +225,59 @@ fn control_message() -> impl Strategy<Value = Message> {
         Just(Message::Detached),
         Just(Message::HotReset),
         Just(Message::HotResetDone),
+        ahead_rule().prop_map(Message::ReadAhead),
+        (0..RULES as u8).prop_map(|rule| Message::Withdraw { rule }),
     ]
+}
+
+fn ahead_follow(entry_bytes: u16) -> impl Strategy<Value = Follow> {
+    let last = |bytes: u16| 0..=entry_bytes - bytes;
+    let condition =
+        (last(4), any::<(u32, u32)>()).prop_map(|(offset, (mask, value))| Condition { offset, mask, value });
+    let when = vec(condition, 0..=CONDITIONS);
+    let flags = select(vec![0, Follow::DATA, Follow::PAGES, Follow::PAGES | Follow::LIST, 7]);
+    let length = (last(4), any::<(u32, u16)>(), 0..=16_u8);
+    (flags, when, (last(8), last(8)), length, 0..=MAX_FOLLOW_BYTES).prop_map(
+        |(flags, when, (first, second), (length, (mask, bias), shift), max_bytes)| {
+            let mut conditions = [Condition::default(); CONDITIONS];
+            conditions[..when.len()].copy_from_slice(&when);
+            let count = when.len() as u8;
+            Follow {
+                flags,
+                when: conditions,
+                conditions: count,
+                first,
+                second,
+                length,
+                mask,
+                bias,
+                shift,
+                max_bytes,
+            }
+        },
+    )
+}
+
+fn ahead_rule() -> impl Strategy<Value = Rule> {
+    let place = (0..RULES as u8, any::<u16>(), 0..=5_u8, any::<u32>(), any::<u32>());
+    (place, 0..1_u64 << 63, 8..=4096_u16, 2..=MAX_ENTRIES)
+        .prop_flat_map(|(place, ring, entry_bytes, entries)| {
+            let follows = vec(ahead_follow(entry_bytes), 0..=FOLLOWS);
+            (Just((place, ring, entry_bytes, entries)), follows)
+        })
+        .prop_map(|(((rule, generation, bar, doorbell, mask), ring, entry_bytes, entries), follows)| {
+            let mut rule = Rule::new(rule, bar, doorbell & !3, ring, entry_bytes, entries);
+            (rule.generation, rule.mask) = (generation, mask);
+            assert!(follows.into_iter().all(|follow| rule.follow(follow)) && rule.is_valid());
+            rule
+        })
+}
+
+fn ahead_piece() -> impl Strategy<Value = Piece> {
+    let kind = select(vec![PieceKind::Entries, PieceKind::Data, PieceKind::List]);
+    (0..RULES as u8, any::<(u16, u16)>(), kind, 0..1_u64 << 63).prop_map(
+        |(rule, (generation, index), kind, address)| Piece { rule, generation, kind, index, address },
+    )
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
@@ -370,9 +426,9 @@ proptest! {
 
     #[test]
     fn a_row_of_records_parses_to_itself(
-        rows in vec((0..3_usize, 0..4_u8, any::<(u16, u16)>(), vec(any::<u8>(), 0..40)), 0..6),
+        rows in vec((0..4_usize, 0..4_u8, any::<(u16, u16)>(), vec(any::<u8>(), 0..40)), 0..6),
     ) {
-        let kinds = [record::Kind::Tlp, record::Kind::Control, record::Kind::Ddp];
+        let kinds = [record::Kind::Tlp, record::Kind::Control, record::Kind::Ddp, record::Kind::Ahead];
         let records: Vec<_> = rows.iter().map(|(kind, flags, (stream, stream_sequence), payload)| Record {
             kind: kinds[*kind],
             flags: *flags,
@@ -492,6 +548,24 @@ proptest! {
         }
         if let Some(reason) = CloseReason::parse(&bytes) {
             prop_assert_eq!(reason as u8, bytes[0]);
+        }
+    }
+
+    #[test]
+    fn a_piece_that_is_emitted_parses_to_itself(piece in ahead_piece(), data in vec(any::<u8>(), 1..200)) {
+        let mut bytes = piece.emit().to_vec();
+        prop_assert_eq!(Piece::parse(&bytes), None);
+        bytes.extend(&data);
+        prop_assert_eq!(Piece::parse(&bytes), Some((piece, &data[..])));
+    }
+
+    #[test]
+    fn any_bytes_are_a_piece_or_none(
+        bytes in bytes_near((ahead_piece(), any::<[u8; 8]>()).prop_map(|(piece, data)| [&piece.emit()[..], &data].concat())),
+    ) {
+        if let Some((piece, data)) = Piece::parse(&bytes) {
+            prop_assert!((1..=MAX_BYTES).contains(&data.len()));
+            prop_assert!(piece.address.checked_add(data.len() as u64).is_some());
         }
     }
 

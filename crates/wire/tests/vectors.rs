@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crc32c::crc32c;
+use etherslot_wire::ahead::{CONDITIONS, Condition, Follow, Piece, PieceKind, Rule};
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, Name};
 use etherslot_wire::frame::{self, Ack, Echo, Sack};
 use etherslot_wire::record::{self, Record};
@@ -175,6 +176,7 @@ fn record_kind(text: &str) -> record::Kind {
         "tlp" => record::Kind::Tlp,
         "control" => record::Kind::Control,
         "ddp" => record::Kind::Ddp,
+        "ahead" => record::Kind::Ahead,
         other => panic!("record kind {other}"),
     }
 }
@@ -239,7 +241,7 @@ fn control_messages_hold_in_both_directions() {
         let bytes = &vector.bytes[..];
         let refused = vector.error().is_some();
         let fields = vector.fields();
-        let mut emitted = [0xEE; 64];
+        let mut emitted = [0xEE; Message::MAX_BYTES];
         let emitted_bytes = match vector.entry["decoder"].as_str().expect("a decoder") {
             "hello" if refused => {
                 assert_eq!(Hello::parse(bytes), None, "{name}");
@@ -307,7 +309,67 @@ fn control_message(fields: Fields<'_>) -> Message {
         "detached" => Message::Detached,
         "hot_reset" => Message::HotReset,
         "hot_reset_done" => Message::HotResetDone,
+        "read_ahead" => Message::ReadAhead(ahead_rule(fields)),
+        "withdraw" => Message::Withdraw { rule: fields.number("rule") },
         other => panic!("message {other}"),
+    }
+}
+
+fn ahead_rule(fields: Fields<'_>) -> Rule {
+    let (rule, bar, doorbell) = (fields.number("rule"), fields.number("bar"), fields.number("doorbell"));
+    let (entry_bytes, entries) = (fields.number("entry_bytes"), fields.number("entries"));
+    let mut rule = Rule::new(rule, bar, doorbell, fields.wide("ring"), entry_bytes, entries);
+    (rule.generation, rule.mask) = (fields.number("generation"), fields.number("mask"));
+    for follow in fields.0["follows"].as_array().expect("follows are an array").iter().map(Fields) {
+        let conditions = follow.0["when"].as_array().expect("conditions are an array");
+        let mut when = [Condition::default(); CONDITIONS];
+        for (place, condition) in when.iter_mut().zip(conditions.iter().map(Fields)) {
+            let (offset, mask) = (condition.number("offset"), condition.number("mask"));
+            *place = Condition { offset, mask, value: condition.number("value") };
+        }
+        let added = rule.follow(Follow {
+            flags: follow.number("flags"),
+            when,
+            conditions: conditions.len() as u8,
+            first: follow.number("first"),
+            second: follow.number("second"),
+            length: follow.number("length"),
+            mask: follow.number("mask"),
+            bias: follow.number("bias"),
+            shift: follow.number("shift"),
+            max_bytes: follow.number("max_bytes"),
+        });
+        assert!(added);
+    }
+    rule
+}
+
+#[test]
+fn pieces_hold_in_both_directions() {
+    for vector in vectors("pieces.json") {
+        let name = &vector.name;
+        if vector.error().is_some() {
+            assert_eq!(Piece::parse(&vector.bytes), None, "{name}");
+            continue;
+        }
+        let fields = vector.fields();
+        let piece = Piece {
+            rule: fields.number("rule"),
+            generation: fields.number("generation"),
+            kind: match fields.text("kind") {
+                "entries" => PieceKind::Entries,
+                "data" => PieceKind::Data,
+                "list" => PieceKind::List,
+                other => panic!("piece {other}"),
+            },
+            index: fields.number("index"),
+            address: fields.wide("address"),
+        };
+        let data = fields.bytes("data");
+        assert_eq!(Piece::parse(&vector.bytes), Some((piece, &data[..])), "{name}");
+        let mut emitted = piece.emit().to_vec();
+        emitted.extend(&data);
+        vector.check_emitted(&emitted);
     }
 }
 

@@ -143,7 +143,7 @@ impl Evil {
             match kind {
                 Kind::Control => self.answer_message(stream, &payload),
                 Kind::Tlp => self.answer_tlp(stream, &payload),
-                Kind::Ddp => {}
+                Kind::Ddp | Kind::Ahead => {}
             }
         }
     }

@@ -10,11 +10,13 @@
 //! is behind the data that it tells of. Nothing received waits for anything to be sent: Posted Requests and
 //! Completions are used up at once, and of Non-Posted Requests a bounded number is held.
 
+mod ahead;
 mod answers;
 pub(crate) mod inbound;
 mod outbound;
 
 use etherslot_wire::FunctionId;
+use etherslot_wire::ahead::Piece;
 use etherslot_wire::tlp::{Header, Op, Routing, code};
 
 use crate::TlpOut;
@@ -26,6 +28,8 @@ use crate::errors::{self, Error, Handling, Messages};
 use crate::function::{BarKind, BarSpec, Fault, Function, FunctionSpec, InterruptMode, ResetKind};
 use crate::msi::{self, MsixTable};
 use crate::requester::{Requester, RequesterConfig, RequesterCounters};
+use ahead::Ahead;
+pub use ahead::AheadCounters;
 use answers::Answers;
 use outbound::Outbound;
 
@@ -111,6 +115,7 @@ struct Core {
     intx: bool,
     intx_told: bool,
     messages: Messages,
+    ahead: Ahead,
     counters: EndpointCounters,
 }
 
@@ -152,6 +157,7 @@ impl Endpoint {
             intx: false,
             intx_told: false,
             messages: Messages::default(),
+            ahead: Ahead::default(),
             counters: EndpointCounters::default(),
             spec,
         };
@@ -168,6 +174,7 @@ impl Endpoint {
         self.core.id = FunctionId::default();
         self.core.reset(ConfigReset::Power);
         self.core.requester.clear();
+        self.core.ahead.attach();
         self.function.reset(ResetKind::Conventional);
         self.function.identified(self.core.id);
     }
@@ -196,6 +203,7 @@ impl Endpoint {
             progress = true;
         }
         progress |= core.send_answers(&mut **function, out, stream);
+        progress |= core.declare(&mut **function, out, stream);
         let mut outbound = Outbound { core, out, stream, now_ns };
         progress |= outbound.send_waiting();
         progress | function.poll(&mut outbound)
@@ -207,7 +215,11 @@ impl Endpoint {
         let tells = core.messages.first().is_some()
             || core.intx_told != (core.intx && core.mode == InterruptMode::IntX)
             || core.vectors_unmasked && core.master;
-        !tells && core.answers.is_empty() && self.function.is_idle() && self.deadline_ns().is_none()
+        !tells
+            && core.ahead.is_told()
+            && core.answers.is_empty()
+            && self.function.is_idle()
+            && self.deadline_ns().is_none()
     }
 
     /// When [`Endpoint::poll`] should be called even if nothing else happens, ns.
@@ -246,6 +258,20 @@ impl Endpoint {
         &self.core.counters
     }
 
+    /// Takes a piece that the host sent along with a doorbell; one that can't be used is dropped.
+    pub fn receive_ahead(&mut self, piece: &Piece, bytes: &[u8]) {
+        if self.core.master {
+            self.core.ahead.receive(piece, bytes);
+        } else {
+            self.core.ahead.counters.refused += 1;
+        }
+    }
+
+    /// What was counted of such pieces.
+    pub fn ahead_counters(&self) -> &AheadCounters {
+        &self.core.ahead.counters
+    }
+
     /// What its Requester has counted.
     pub fn requester_counters(&self) -> &RequesterCounters {
         self.core.requester.counters()
@@ -256,6 +282,7 @@ impl Core {
     fn reset(&mut self, kind: ConfigReset) {
         self.config.reset(kind);
         self.requester.abandon();
+        self.ahead.reset();
         if let Some(msix) = &mut self.msix {
             msix.reset();
         }
@@ -279,6 +306,9 @@ impl Core {
         let awake = config.u16(POWER_MANAGEMENT + pm::CONTROL) & pm::CONTROL_STATE == 0;
         self.memory = awake && command & reg::COMMAND_MEMORY != 0;
         self.master = awake && command & reg::COMMAND_MASTER != 0;
+        if !self.master {
+            self.ahead.drop_pieces();
+        }
         for bar in self.bars.iter_mut().flatten() {
             let at = reg::BAR0 + 4 * u16::from(bar.index);
             let high = if bar.is_64bit { u64::from(config.u32(at + 4)) << 32 } else { 0 };

@@ -4,7 +4,7 @@ use etherslot_wire::tlp::{Header, MemRequest, Op, Routing};
 
 use super::{Core, intx_message, message};
 use crate::TlpOut;
-use crate::function::{Bus, InterruptMode};
+use crate::function::{Bus, Entry, InterruptMode};
 use crate::msi::{self, Message};
 use crate::requester::Expect;
 
@@ -115,6 +115,8 @@ impl Bus for Outbound<'_> {
     }
 
     fn write(&mut self, address: u64, data: &[u8]) -> usize {
+        // What it reads behind this must be what it writes.
+        self.core.ahead.touch(address, data.len());
         let mut done = 0;
         while self.core.master && done < data.len() {
             let room = self.out.room(self.stream);
@@ -137,6 +139,7 @@ impl Bus for Outbound<'_> {
     }
 
     fn read(&mut self, address: u64, bytes: usize, token: u64) -> usize {
+        self.core.ahead.touch(address, bytes);
         let mut done = 0;
         while self.core.master && done < bytes && self.out.room(self.stream) != 0 {
             let at = address.wrapping_add(done as u64);
@@ -157,6 +160,14 @@ impl Bus for Outbound<'_> {
         }
         self.core.counters.read_bytes += done as u64;
         done
+    }
+
+    fn take_entries(&mut self, first: Entry, data: &mut [u8]) -> usize {
+        self.core.ahead.take_entries(first, data)
+    }
+
+    fn take_for(&mut self, entry: Entry, address: u64, data: &mut [u8]) -> usize {
+        self.core.ahead.take_for(entry, address, data)
     }
 
     fn interrupt_mode(&self) -> InterruptMode {

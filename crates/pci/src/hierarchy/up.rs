@@ -1,6 +1,7 @@
 //! TLPs from the Endpoints: to the host, or to a peer (2.2.4).
 
 use etherslot_wire::FunctionId;
+use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Class, Header, Op};
 
 use super::Fabric;
@@ -28,6 +29,10 @@ impl TlpOut for Upward<'_> {
     /// Where a TLP goes is known when it is sent, so one for a peer waits for room upstream as well.
     fn room(&mut self, stream: u16) -> usize {
         self.out.room(stream)
+    }
+
+    fn declare(&mut self, stream: u16, message: Message) -> bool {
+        self.out.declare(stream, message)
     }
 
     fn send(&mut self, stream: u16, header: &Header, data: &[u8]) -> bool {
