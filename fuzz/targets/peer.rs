@@ -245,7 +245,7 @@ fn access(input: &mut Input<'_>, world: &mut World) {
                 *place = *byte;
             }
             if host.has_room(0) {
-                let _ = host.bar_write(0, bar, offset, &data);
+                let _ = host.bar_write(0, bar, offset, &data, &mut |address, data| machine.read(0, address, data));
             }
         }
         13 => {

@@ -12,6 +12,7 @@
 //! management, weighted arbitration. Identify says so.
 
 mod admin;
+mod ahead;
 mod bits;
 mod cmb;
 mod command;
@@ -37,7 +38,7 @@ mod transfer;
 pub use namespace::{Formatted, Namespace};
 
 use cmb::Cmb;
-use engine::Queues;
+use engine::{Queues, Set};
 use etherslot_pci::function::InterruptMode;
 use etherslot_storage::Done;
 use events::Events;
@@ -203,6 +204,8 @@ pub struct Nvme {
     events: Events,
     /// The slot of the Format NVM under way.
     formatter: Option<u16>,
+    /// Submission Queues whose rule of read-ahead has to be told.
+    rules_changed: Set,
     /// Bytes asked for from memory that have not come.
     reads_outstanding: u64,
     /// Requests that are with media, or wait for one.
@@ -249,6 +252,7 @@ impl Nvme {
             logs: Logs::new(identity.firmware),
             events: Events::default(),
             formatter: None,
+            rules_changed: 0,
             reads_outstanding: 0,
             media_outstanding: 0,
             io_active: 0,

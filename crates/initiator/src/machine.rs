@@ -185,7 +185,9 @@ impl<A: Copy + Eq + fmt::Display> Machine<A> {
     #[inline]
     pub(crate) fn bar_write(&mut self, bar: u8, offset: u32, data: &[u8]) -> bool {
         self.node.has_room(SLOT)
-            && self.node.bar_write(SLOT, usize::from(bar), u64::from(offset), data) != Err(Refused::Busy)
+            && self.node.bar_write(SLOT, usize::from(bar), u64::from(offset), data, &mut |address, data| {
+                self.inside.arena.read(address, data)
+            }) != Err(Refused::Busy)
     }
 
     /// The same from memory of ours.
@@ -196,6 +198,7 @@ impl<A: Copy + Eq + fmt::Display> Machine<A> {
                 usize::from(bar),
                 u64::from(offset),
                 self.inside.arena.at(from, bytes),
+                &mut |address, data| self.inside.arena.read(address, data),
             ) != Err(Refused::Busy)
     }
 }

@@ -19,6 +19,7 @@ pub(crate) const COMMAND: usize = 0x04;
 pub(crate) const BAR0: usize = 0x10;
 
 const COMMAND_MEMORY: u8 = 1 << 1;
+const COMMAND_MASTER: u8 = 1 << 2;
 const INTERRUPT_LINE: usize = 0x3C;
 const DEVICE_CONTROL: usize = 0x08;
 const DEVICE_CONTROL_FLR: u16 = 1 << 15;
@@ -79,6 +80,11 @@ impl GuestConfig {
     /// Whether the guest has switched memory decoding on.
     pub(crate) fn memory_enabled(&self) -> bool {
         self.kept[COMMAND] & COMMAND_MEMORY != 0
+    }
+
+    /// Whether the guest lets the Function master the bus.
+    pub(crate) fn is_master(&self) -> bool {
+        self.kept[COMMAND] & COMMAND_MASTER != 0
     }
 
     /// The address that the guest gave to BAR `index`, 0 if none; whatever the decoding is.

@@ -306,9 +306,18 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     }
 
     /// The guest writes a BAR: posted, so there is no answer. To be called when [`HostNode::has_room`].
-    pub fn bar_write(&mut self, slot: usize, bar: usize, offset: u64, data: &[u8]) -> Result<(), Refused> {
+    ///
+    /// `read` reads the guest's memory as [`Guest::read`] does: what a doorbell tells of may be sent along with it.
+    pub fn bar_write(
+        &mut self,
+        slot: usize,
+        bar: usize,
+        offset: u64,
+        data: &[u8],
+        read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+    ) -> Result<(), Refused> {
         let session = self.peers[self.peer_of[slot]].session.as_mut();
-        self.slots[slot].bar_write(session, bar, offset, data)
+        self.slots[slot].bar_write(session, bar, offset, data, read)
     }
 
     /// Whether a posted write can be taken now.

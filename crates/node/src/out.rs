@@ -2,7 +2,8 @@
 
 use etherslot_pci::{TlpOut, data_lead};
 use etherslot_session::Session;
-use etherslot_wire::control::Message;
+use etherslot_wire::ahead::Piece;
+use etherslot_wire::control::{Message, feature};
 use etherslot_wire::record::Kind;
 use etherslot_wire::tlp::{Header, MAX_HEADER_BYTES};
 
@@ -38,6 +39,25 @@ pub(crate) fn send_read_tlp(
     session.send_filled(Kind::Tlp, stream, &head[..head_bytes], start..start + bytes, total, read) == Ok(true)
 }
 
+/// Sends a piece read ahead, whose `bytes` bytes are what `read` writes; through `spare` if they go into several frames. False if
+/// there is no room or `read` could not: nothing was sent.
+pub(crate) fn send_piece(
+    session: &mut Session,
+    stream: u16,
+    piece: &Piece,
+    bytes: usize,
+    spare: &mut [u8],
+    read: &mut dyn FnMut(&mut [u8]) -> bool,
+) -> bool {
+    let head = piece.emit();
+    let total = Piece::BYTES + bytes;
+    if bytes > SHORT_BYTES && session.room_for(stream) >= total {
+        return session.send_filled(Kind::Ahead, stream, &head, Piece::BYTES..total, total, read) == Ok(true);
+    }
+    let data = &mut spare[..bytes];
+    read(data) && session.send(Kind::Ahead, stream, &head, 0, data, total).is_ok()
+}
+
 /// Sends a control message. False if the session has no room.
 pub(crate) fn send_control(session: &mut Session, stream: u16, message: Message) -> bool {
     let mut bytes = [0; Message::MAX_BYTES];
@@ -51,6 +71,10 @@ pub(crate) struct Upstream<'a>(pub(crate) &'a mut Session);
 impl TlpOut for Upstream<'_> {
     fn room(&mut self, stream: u16) -> usize {
         self.0.room_for(stream)
+    }
+
+    fn declare(&mut self, stream: u16, message: Message) -> bool {
+        !self.0.has(feature::READ_AHEAD) || send_control(self.0, stream, message)
     }
 
     fn send(&mut self, stream: u16, header: &Header, data: &[u8]) -> bool {

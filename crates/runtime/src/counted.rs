@@ -16,6 +16,12 @@ impl Counted {
         self.0.iter().map(|(name, value)| (&**name, *value))
     }
 
+    /// The same with more behind.
+    pub(crate) fn and(mut self, more: impl IntoIterator<Item = (&'static str, u64)>) -> Self {
+        self.0.extend(more.into_iter().map(|(name, value)| (Cow::Borrowed(name), value)));
+        self
+    }
+
     /// The value of this name.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.iter().find(|&(known, _)| known == name).map(|(_, value)| value)

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
+use etherslot_mem::GuestMemory;
 use etherslot_node::{
     Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig,
 };
@@ -188,11 +189,19 @@ impl Handler for SlotHandler<'_> {
         self.answer(Some(number), outcome)
     }
 
-    fn write(&mut self, id: Option<MessageId>, region: u32, offset: u64, data: &[u8]) -> Answer {
+    fn write(
+        &mut self,
+        id: Option<MessageId>,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+        memory: &GuestMemory,
+    ) -> Answer {
         let (now_ns, slot) = (self.now_ns, self.slot);
         if region < region::ROM {
             // Posted on the wire whatever the client wants.
-            let outcome = self.node.bar_write(slot, region as usize, offset, data);
+            let read = &mut |address, data: &mut [u8]| memory.read(address, data).is_ok();
+            let outcome = self.node.bar_write(slot, region as usize, offset, data, read);
             return self.answer(None, outcome.map(|()| Accepted::AllOnes));
         }
         if region != region::CONFIG {

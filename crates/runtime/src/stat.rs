@@ -193,9 +193,18 @@ pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Via>, links: &Links
     });
     let mut stat = NodeStat::new(name, Role::Box, now_ns, counters, links);
     for (peer, session, hierarchy) in node.hosts() {
+        let ahead = hierarchy.ahead_counters();
         let hierarchy = counted!(hierarchy.counters() => HierarchyCounters {
             received, stray, malformed, spoofed, trespassing, unrouted, unrouted_completions, peer, overflows,
         });
+        let hierarchy = hierarchy.and([
+            ("ahead_pieces", ahead.pieces),
+            ("ahead_bytes", ahead.bytes),
+            ("ahead_hits", ahead.hits),
+            ("ahead_misses", ahead.misses),
+            ("ahead_dropped", ahead.dropped),
+            ("ahead_refused", ahead.refused),
+        ]);
         stat.sessions.push(SessionStat { hierarchy: Some(hierarchy), ..SessionStat::of(peer, session) });
     }
     stat
@@ -223,6 +232,7 @@ fn of_slot(device: &str, counters: &SlotCounters) -> SlotStat {
     let counters = counted!(counters => SlotCounters {
         dma_writes, dma_write_bytes, dma_reads, dma_read_bytes, interrupts, dma_faults, silenced, malformed, foreign,
         poisoned, unsupported, unexpected_completions, access_timeouts, error_messages, accesses, lost_writes,
+        ahead_pieces, ahead_bytes, ahead_refused,
     });
     SlotStat { device: device.to_owned(), counters }
 }

@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 
 use etherslot_devices::nvme::Nvme;
-use etherslot_pci::function::{Bus, Fault, Function, FunctionSpec, InterruptMode, ResetKind};
+use etherslot_pci::function::{
+    Bus, Entry, Fault, Function, FunctionSpec, InterruptMode, ReadAhead, ResetKind,
+};
 use etherslot_storage::memory::MemoryMedium;
 use etherslot_storage::{Done, Info, Medium, Op, Request};
 use etherslot_wire::FunctionId;
@@ -75,6 +77,10 @@ impl Function for Broken {
 
     fn read_completed(&mut self, token: u64, address: u64, bytes: usize, result: Result<&[u8], Fault>) {
         self.inner.read_completed(token, address, bytes, result);
+    }
+
+    fn read_ahead(&mut self) -> Option<ReadAhead> {
+        self.inner.read_ahead()
     }
 
     fn poll(&mut self, bus: &mut dyn Bus) -> bool {
@@ -152,6 +158,14 @@ impl Bus for BrokenBus<'_> {
 
     fn read(&mut self, address: u64, bytes: usize, token: u64) -> usize {
         self.bus.read(address, bytes, token)
+    }
+
+    fn take_entries(&mut self, first: Entry, data: &mut [u8]) -> usize {
+        self.bus.take_entries(first, data)
+    }
+
+    fn take_for(&mut self, entry: Entry, address: u64, data: &mut [u8]) -> usize {
+        self.bus.take_for(entry, address, data)
     }
 
     fn interrupt_mode(&self) -> InterruptMode {

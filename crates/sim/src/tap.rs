@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use etherslot_pci::function::{Bus, Fault, Function, FunctionSpec, InterruptMode, ResetKind};
+use etherslot_pci::function::{
+    Bus, Entry, Fault, Function, FunctionSpec, InterruptMode, ReadAhead, ResetKind,
+};
 use etherslot_wire::FunctionId;
 
 use crate::checkers::order::Order;
@@ -38,6 +40,10 @@ impl Function for Tapped {
     fn read_completed(&mut self, token: u64, address: u64, bytes: usize, result: Result<&[u8], Fault>) {
         self.order.borrow_mut().device_was_given(token, bytes);
         self.inner.read_completed(token, address, bytes, result);
+    }
+
+    fn read_ahead(&mut self) -> Option<ReadAhead> {
+        self.inner.read_ahead()
     }
 
     fn poll(&mut self, bus: &mut dyn Bus) -> bool {
@@ -86,6 +92,14 @@ impl Bus for TappedBus<'_> {
             self.order.borrow_mut().device_asked(address, asked, token);
         }
         asked
+    }
+
+    fn take_entries(&mut self, first: Entry, data: &mut [u8]) -> usize {
+        self.inner.take_entries(first, data)
+    }
+
+    fn take_for(&mut self, entry: Entry, address: u64, data: &mut [u8]) -> usize {
+        self.inner.take_for(entry, address, data)
     }
 
     fn interrupt_mode(&self) -> InterruptMode {

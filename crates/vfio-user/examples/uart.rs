@@ -9,6 +9,7 @@
 
 use std::io::Write as _;
 
+use etherslot_mem::GuestMemory;
 use etherslot_vfio_user::message::region;
 use etherslot_vfio_user::{Answer, DeviceInfo, Handler, MessageId, RegionInfo, Server};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -96,7 +97,14 @@ impl Handler for Uart {
         Answer::Done
     }
 
-    fn write(&mut self, _id: Option<MessageId>, region: u32, offset: u64, data: &[u8]) -> Answer {
+    fn write(
+        &mut self,
+        _id: Option<MessageId>,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+        _memory: &GuestMemory,
+    ) -> Answer {
         match (region, offset) {
             (region::CONFIG, _) => {
                 // The client keeps the BARs.

@@ -49,8 +49,15 @@ pub trait Handler {
     /// [`DeviceInfo::max_transfer_bytes`].
     fn read(&mut self, id: MessageId, region: u32, offset: u64, data: &mut [u8]) -> Answer;
 
-    /// A write, bounded as reads are. Without `id` it is posted: nobody hears of the answer.
-    fn write(&mut self, id: Option<MessageId>, region: u32, offset: u64, data: &[u8]) -> Answer;
+    /// A write, bounded as reads are. Without `id` it is posted: nobody hears of the answer. `memory` is the client's.
+    fn write(
+        &mut self,
+        id: Option<MessageId>,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+        memory: &GuestMemory,
+    ) -> Answer;
 
     /// The device is to be reset: a secondary bus reset or a reset of the machine. (An FLR is a write to configuration space.)
     fn reset(&mut self, id: Option<MessageId>) -> Answer;
@@ -411,14 +418,14 @@ impl Session {
             return false;
         }
         if header.no_reply {
-            let answer = handler.write(None, region, offset, data);
+            let answer = handler.write(None, region, offset, data, &self.memory);
             self.counters.posted_errors += u64::from(matches!(answer, Answer::Error(_)));
             return true;
         }
         let count = data.len() as u32;
         let kind = Kind::Write { offset, region, count };
         let Some(id) = self.pending.insert(Pending { header: *header, kind }) else { return false };
-        let answer = handler.write(Some(id), region, offset, data);
+        let answer = handler.write(Some(id), region, offset, data, &self.memory);
         if answer == Answer::Later {
             self.reserved_bytes += reply_bytes(&kind);
             return true;
@@ -448,7 +455,7 @@ impl Session {
                 if !handler.room() {
                     return false;
                 }
-                let answer = handler.write(None, write.region, write.offset, write.data());
+                let answer = handler.write(None, write.region, write.offset, write.data(), &self.memory);
                 self.counters.posted_errors += u64::from(matches!(answer, Answer::Error(_)));
             } else {
                 self.counters.posted_errors += 1;

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use etherslot_mem::Access;
+use etherslot_mem::{Access, GuestMemory};
 use etherslot_vfio_user::message::{
     Capabilities, HEADER_BYTES, Header, IrqAction, IrqData, Request, SetIrqs, Version, irq, region,
 };
@@ -34,7 +34,14 @@ impl Handler for Device {
         Answer::Done
     }
 
-    fn write(&mut self, _id: Option<MessageId>, _region: u32, _offset: u64, _data: &[u8]) -> Answer {
+    fn write(
+        &mut self,
+        _id: Option<MessageId>,
+        _region: u32,
+        _offset: u64,
+        _data: &[u8],
+        _memory: &GuestMemory,
+    ) -> Answer {
         self.writes += 1;
         Answer::Done
     }

@@ -333,7 +333,8 @@ impl World {
             && self.config_write(0x04, &[6, 0]);
         self.host.set_interrupts(0, Interrupts::MsiX);
         let room = self.run_until(1_200 * MS, |world| world.host.has_room(0));
-        if !written || !room || self.host.bar_write(0, 0, 0, &[7; 8]).is_err() {
+        let read = &mut |_, _: &mut [u8]| false;
+        if !written || !room || self.host.bar_write(0, 0, 0, &[7; 8], read).is_err() {
             return false;
         }
         let id = self.machine.id();

@@ -1,6 +1,7 @@
 //! A device that answers by where it is asked, and sees that the server keeps to what it promises a handler.
 
 use etherslot_fuzz::Input;
+use etherslot_mem::GuestMemory;
 use etherslot_vfio_user::message::region;
 use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, MessageId, RegionInfo, Server};
 
@@ -121,7 +122,14 @@ impl Handler for Device {
         self.answer_to(Some(id), offset, data.len())
     }
 
-    fn write(&mut self, id: Option<MessageId>, region: u32, offset: u64, data: &[u8]) -> Answer {
+    fn write(
+        &mut self,
+        id: Option<MessageId>,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+        _memory: &GuestMemory,
+    ) -> Answer {
         self.check(region, offset, data.len());
         assert_ne!(region, 1, "a region that can't be written");
         self.answer_to(id, offset, 0)

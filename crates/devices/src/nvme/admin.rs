@@ -151,6 +151,7 @@ impl Nvme {
         }
         let sq = Sq::new(create.base, u32::from(create.size) + 1, create.cqid);
         self.queues.sqs[usize::from(create.qid)] = Some(sq);
+        self.rule_changed(create.qid);
         Ok(())
     }
 
@@ -203,6 +204,7 @@ impl Nvme {
     /// The last command of a queue that is to be deleted has ended.
     pub(super) fn submission_queue_is_idle(&mut self, qid: u16, deleter: u16) {
         self.queues.forget_sq(qid);
+        self.rule_changed(qid);
         self.end(deleter, Status::SUCCESS);
     }
 

@@ -1,6 +1,7 @@
 //! Fetching commands, and moving their data between memory and Bufs.
 
 use super::Nvme;
+use super::bits::SQE_BYTES;
 use super::cmb::{Cmb, Place};
 use super::command::{self, Command};
 use super::queue::{Cq, InvalidDoorbellValue, Sq};
@@ -8,7 +9,7 @@ use super::registers::Shutdown;
 use super::slot::{Phase, Slot};
 use super::status::Status;
 use super::transfer::Next;
-use etherslot_pci::function::{Bus, Fault};
+use etherslot_pci::function::{Bus, Entry, Fault};
 
 /// Slots that only admin commands get: I/O can't keep the host from asking what is wrong.
 const ADMIN_SLOTS: usize = 4;
@@ -214,6 +215,14 @@ impl Nvme {
             // Only the rest of an entry that is half fetched.
             entries = 0;
         }
+        let taken = take_entries(qid, sq, cq, (&mut self.free, &mut self.slots), entries, &self.cmb, bus);
+        if taken > 0 {
+            queues.fetched |= 1 << qid;
+            if !sq.has_news() {
+                queues.news &= !(1 << qid);
+            }
+            return Some(taken);
+        }
         let span = sq.wanted(entries)?;
         let place = self.cmb.place(span.address, span.bytes as usize);
         let asked = match &place {
@@ -226,9 +235,9 @@ impl Nvme {
             }
         };
         let (free, slots) = (&mut self.free, &mut self.slots);
-        sq.asked(asked as u32, || {
+        sq.asked(asked as u32, |place| {
             let slot = free.pop().expect("no more entries are asked for than slots are free");
-            slots[usize::from(slot)].begin(qid as u16);
+            slots[usize::from(slot)].begin(qid as u16, place);
             cq.reserve();
             slot
         });
@@ -412,6 +421,13 @@ impl Nvme {
                             bytes
                         }
                         Place::Outside(bytes) => {
+                            let entry = slot.entry();
+                            let Some(buf) = &mut slot.buf else { break };
+                            let taken = bus.take_for(entry, address, &mut buf[done as usize..][..bytes]);
+                            if taken > 0 {
+                                slot.transfer.consume(taken.min(bytes) as u32);
+                                continue;
+                            }
                             let token = Token::new(Purpose::Data, index, done, address);
                             let asked = bus.read(address, bytes, token.0).min(bytes);
                             slot.reads += asked as u32;
@@ -555,6 +571,38 @@ impl Nvme {
     }
 }
 
+/// Takes up to `entries` entries that have come along with their doorbell; how many bytes.
+fn take_entries(
+    qid: usize,
+    sq: &mut Sq,
+    cq: &mut Cq,
+    (free, slots): (&mut Vec<u16>, &mut [Slot]),
+    entries: u32,
+    cmb: &Cmb,
+    bus: &mut dyn Bus,
+) -> usize {
+    let mut taken = 0;
+    while taken < entries as usize * SQE_BYTES
+        && let (Some(index), Some(&slot)) = (sq.next_entry(), free.last())
+        && matches!(
+            cmb.place(sq.base + u64::from(index) * SQE_BYTES as u64, SQE_BYTES),
+            Place::Outside(SQE_BYTES)
+        )
+    {
+        let fetched = &mut slots[usize::from(slot)];
+        if bus.take_entries(Entry { rule: qid as u8, index }, &mut fetched.sqe.0) < SQE_BYTES {
+            break;
+        }
+        free.pop();
+        fetched.begin(qid as u16, index);
+        fetched.fetched();
+        cq.reserve();
+        sq.asked(SQE_BYTES as u32, |_| slot);
+        taken += SQE_BYTES;
+    }
+    taken
+}
+
 /// Asks for what is missing of the list of `slot`. False if there is no room.
 fn ask_for_list(index: u16, slot: &mut Slot, cmb: &Cmb, bus: &mut dyn Bus, outstanding: &mut u64) -> bool {
     while let Some((address, bytes)) = slot.transfer.wants_list() {
@@ -565,6 +613,10 @@ fn ask_for_list(index: u16, slot: &mut Slot, cmb: &Cmb, bus: &mut dyn Bus, outst
                 slot.transfer.received(at, cmb.at(range));
             }
             Place::Outside(bytes) => {
+                let entry = slot.entry();
+                if slot.transfer.fill(bytes, |place| bus.take_for(entry, address, place)) > 0 {
+                    continue;
+                }
                 let token = Token::new(Purpose::List, index, at, address);
                 let asked = bus.read(address, bytes, token.0).min(bytes);
                 slot.transfer.asked(asked as u32);

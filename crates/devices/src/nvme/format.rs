@@ -57,6 +57,8 @@ impl Nvme {
                 namespace.formatting = true;
             }
         }
+        // What is sent along goes by the length of blocks.
+        self.rules_changed();
         self.formatter = Some(index);
         self.slots[usize::from(index)].phase = Phase::Parked;
         self.try_format();
@@ -113,6 +115,7 @@ impl Nvme {
 
     fn formatted(&mut self, nsid: u32, lbaf: u8) {
         let notices = self.features.async_events() & NAMESPACE_NOTICES != 0;
+        self.rules_changed();
         let Some(namespace) = self.namespace(nsid) else { return };
         namespace.formatting = false;
         if namespace.set_format(lbaf) {
@@ -126,6 +129,9 @@ impl Nvme {
 
     /// A Format that failed or was given up leaves its namespaces usable.
     pub(super) fn give_up_format(&mut self) {
+        if self.formatter.is_some() {
+            self.rules_changed();
+        }
         self.formatter = None;
         for namespace in &mut self.namespaces {
             namespace.formatting = false;

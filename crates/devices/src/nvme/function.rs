@@ -8,7 +8,9 @@ use super::lifecycle::{Life, ShuttingDown};
 use super::registers::Effect;
 use super::{Active, Nvme};
 use crate::ids;
-use etherslot_pci::function::{BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, MsixSpec, ResetKind};
+use etherslot_pci::function::{
+    BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, MsixSpec, ReadAhead, ResetKind,
+};
 
 /// Registers and doorbells, MSI-X table and PBA, each in a page of its own.
 const BAR0_BYTES: u64 = 0x4000;
@@ -69,6 +71,10 @@ impl Function for Nvme {
         self.advance_life();
     }
 
+    fn read_ahead(&mut self) -> Option<ReadAhead> {
+        self.next_rule()
+    }
+
     fn poll(&mut self, bus: &mut dyn Bus) -> bool {
         self.now_ns = bus.now_ns();
         self.interrupt_mode = bus.interrupt_mode();
@@ -108,6 +114,7 @@ impl Function for Nvme {
         is_settled
             && self.free.len() == self.slots.len()
             && self.media_outstanding == 0
+            && self.rules_changed == 0
             && self.queues.is_quiet()
             && !self.events.has_next()
     }
@@ -165,7 +172,13 @@ impl Nvme {
         };
         let event = match rung {
             Some(Ok(())) => return,
-            Some(Err(_)) => Event::InvalidDoorbellValue,
+            Some(Err(_)) => {
+                if index.is_multiple_of(2) {
+                    // The host may have sent entries along that are none.
+                    self.rule_changed(qid as u16);
+                }
+                Event::InvalidDoorbellValue
+            }
             None => Event::InvalidDoorbell,
         };
         self.logs.doorbell_failed(qid as u16);

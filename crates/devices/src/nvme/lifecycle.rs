@@ -108,6 +108,7 @@ impl Nvme {
             namespace.users = 0;
         }
         self.give_up_format();
+        self.rules_changed();
         self.queues.clear();
         self.events.reset();
         self.io_active = 0;
@@ -144,6 +145,7 @@ impl Nvme {
         }
         let (base, size) = self.registers.admin_sq();
         self.queues.sqs[0] = Some(Sq::new(base, size, 0));
+        self.rule_changed(0);
         let (base, size) = self.registers.admin_cq();
         self.queues.cqs[0] = Some(Cq::new(base, size, Some(0), self.slots.len()));
         self.registers.shutdown = Shutdown::None;

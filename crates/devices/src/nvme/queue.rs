@@ -91,12 +91,22 @@ impl Sq {
         (bytes > 0).then_some(Span { address: self.base + u64::from(self.asked_bytes), bytes })
     }
 
-    /// `bytes` from [`Sq::wanted`] have been asked for; `new_slot` gives the slot of each entry begun.
-    pub(crate) fn asked(&mut self, bytes: u32, mut new_slot: impl FnMut() -> u16) {
+    /// Entries it has room for.
+    pub(crate) fn entries(&self) -> u32 {
+        self.size
+    }
+
+    /// The place of the entry to be read next, unless that is begun.
+    pub(crate) fn next_entry(&self) -> Option<u32> {
+        (self.has_news() && !self.has_part()).then_some(self.asked_bytes / SQE_BYTES as u32)
+    }
+
+    /// `bytes` from [`Sq::wanted`] have been asked for; `new_slot` gives the slot of each entry begun, by its place.
+    pub(crate) fn asked(&mut self, bytes: u32, mut new_slot: impl FnMut(u32) -> u16) {
         let entry = SQE_BYTES as u32;
         let end = self.asked_bytes + bytes;
         for place in self.asked_bytes.div_ceil(entry)..end.div_ceil(entry) {
-            self.slots[place as usize] = new_slot();
+            self.slots[place as usize] = new_slot(place);
             self.in_flight += 1;
         }
         self.asked_bytes = if end == self.size * entry { 0 } else { end };
@@ -285,11 +295,11 @@ mod tests {
         assert_eq!(sq.wanted(8), Some(Span { address: 0x1000, bytes: 192 }));
         assert_eq!(sq.wanted(0), None);
         let mut next = 10..;
-        sq.asked(100, || next.next().unwrap());
+        sq.asked(100, |_| next.next().unwrap());
         assert_eq!(sq.in_flight, 2);
         assert_eq!(sq.wanted(0), Some(Span { address: 0x1000 + 100, bytes: 28 }));
         assert_eq!(sq.wanted(1), Some(Span { address: 0x1000 + 100, bytes: 92 }));
-        sq.asked(92, || next.next().unwrap());
+        sq.asked(92, |_| next.next().unwrap());
         assert!(!sq.has_news());
         assert_eq!(sq.locate(0x1000 + 70), Some((11, 6, 58)));
         assert_eq!(sq.locate(0x1000 + 192), None);
@@ -298,7 +308,7 @@ mod tests {
         sq.advance();
         sq.ring(0).unwrap();
         assert_eq!(sq.wanted(8), Some(Span { address: 0x1000 + 192, bytes: 64 }));
-        sq.asked(64, || next.next().unwrap());
+        sq.asked(64, |_| next.next().unwrap());
         assert!(!sq.has_news() && sq.wanted(8).is_none());
         assert_eq!(sq.head(), 1);
     }

@@ -4,6 +4,7 @@ use super::bits::SQE_BYTES;
 use super::command::{Command, Sqe};
 use super::status::Status;
 use super::transfer::Transfer;
+use etherslot_pci::function::Entry;
 use etherslot_storage::{Buf, MediumError};
 use std::collections::VecDeque;
 
@@ -34,6 +35,8 @@ pub(crate) enum Phase {
 pub(crate) struct Slot {
     pub(crate) phase: Phase,
     pub(crate) sqid: u16,
+    /// Its entry's place in that queue.
+    place: u32,
     pub(crate) sqe: Sqe,
     sqe_received: usize,
     pub(crate) command: Option<Command>,
@@ -64,6 +67,7 @@ impl Slot {
         Self {
             phase: Phase::Free,
             sqid: 0,
+            place: 0,
             sqe: Sqe([0; SQE_BYTES]),
             sqe_received: 0,
             command: None,
@@ -82,11 +86,17 @@ impl Slot {
         }
     }
 
-    /// Begins anew, for an entry of `sqid` that has still to come.
-    pub(crate) fn begin(&mut self, sqid: u16) {
+    /// Its entry, as rules of read-ahead know it.
+    pub(crate) fn entry(&self) -> Entry {
+        Entry { rule: self.sqid as u8, index: self.place }
+    }
+
+    /// Begins anew, for the entry at `place` of `sqid` that has still to come.
+    pub(crate) fn begin(&mut self, sqid: u16, place: u32) {
         debug_assert!(self.phase == Phase::Free && self.buf.is_none() && !self.queued);
         self.phase = Phase::Fetching;
         self.sqid = sqid;
+        self.place = place;
         self.sqe_received = 0;
         self.command = None;
         self.status = Status::SUCCESS;
@@ -95,6 +105,12 @@ impl Slot {
         (self.reads, self.media, self.nsid, self.cursor) = (0, 0, 0, 0);
         self.medium_error = None;
         self.transfer.stop();
+    }
+
+    /// All of the entry is there, in [`Slot::sqe`].
+    pub(crate) fn fetched(&mut self) {
+        self.sqe_received = SQE_BYTES;
+        self.phase = Phase::Fetched;
     }
 
     /// Bytes of the entry have come. True if it is complete.

@@ -3,11 +3,12 @@
 use etherslot_session::Session;
 use etherslot_wire::tlp::{Header, MemRequest, Op};
 
+use super::ahead::Rung;
 use super::{
     ACCESS_BYTES, ACCESS_TIMEOUT_NS, AccessKind, BLOCKED_NS, MAX_PAYLOAD_BYTES, OUTGOING, Outgoing, Purpose,
     ROOT, Slot, State,
 };
-use crate::guest_config::{BYTES, WRITES};
+use crate::guest_config::{BYTES, GuestConfig, WRITES};
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
 use crate::out::send_tlp;
 
@@ -82,6 +83,7 @@ impl Slot {
         }
         if effects.function_reset {
             self.interrupts_told = Interrupts::Legacy;
+            self.ahead.clear();
         }
         if effects.routes {
             self.queue_routes();
@@ -106,13 +108,14 @@ impl Slot {
         }
     }
 
-    /// A posted write. The caller has asked [`Slot::has_room`].
+    /// A posted write. The caller has asked [`Slot::has_room`]. `read` reads the guest's memory.
     pub(crate) fn bar_write(
         &mut self,
         session: Option<&mut Session>,
         bar: usize,
         offset: u64,
         data: &[u8],
+        read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
     ) -> Result<(), Refused> {
         let address = self.bar_address(bar, offset, data.len())?;
         self.counters.accesses += 1;
@@ -121,6 +124,10 @@ impl Slot {
             self.counters.lost_writes += 1;
             return Ok(());
         };
+        if let Some(rung) = self.ahead.rung(bar, offset, data) {
+            self.ring(rung, session, address, data, read);
+            return Ok(());
+        }
         let mut done = 0;
         while done < data.len() {
             let at = address + done as u64;
@@ -134,6 +141,29 @@ impl Slot {
             done += bytes;
         }
         Ok(())
+    }
+
+    /// A doorbell, behind what the Function wants to have sent along with it.
+    fn ring(
+        &mut self,
+        rung: Rung,
+        session: &mut Session,
+        address: u64,
+        data: &[u8],
+        read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+    ) {
+        if self.config.as_ref().is_some_and(GuestConfig::is_master) {
+            let sent = self.ahead.send(rung, session, self.stream, read);
+            self.counters.ahead_pieces += sent.pieces;
+            self.counters.ahead_bytes += sent.bytes;
+        }
+        self.ahead.told(rung);
+        let sent = MemRequest::covering(ROOT, 0, address, data.len())
+            .is_some_and(|request| send_tlp(session, self.stream, &Header::new(Op::MemWrite(request)), data));
+        // The pieces have taken the room that there was. They are of no use without their doorbell.
+        if let (false, Ok(data)) = (sent, data.try_into()) {
+            self.outgoing.push_back(Outgoing::Doorbell { address, data });
+        }
     }
 
     /// Hot Reset of the Function; the guest forgets what it wrote, too. Without `id` nobody is told of the end.
@@ -155,6 +185,7 @@ impl Slot {
         }
         self.silenced = true;
         self.reads.clear();
+        self.ahead.clear();
         Ok(outcome)
     }
 

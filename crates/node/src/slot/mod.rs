@@ -5,6 +5,7 @@
 //! outlives the box: what the guest wrote is kept, and written again when the Function comes back.
 
 mod accesses;
+mod ahead;
 mod outgoing;
 mod setup;
 mod upstream;
@@ -15,6 +16,8 @@ use etherslot_pci::requester::{Requester, RequesterConfig};
 use etherslot_wire::control::{AttachStatus, Name};
 use etherslot_wire::tlp::Header;
 use etherslot_wire::{FunctionId, record};
+
+use ahead::ReadAhead;
 
 use crate::bring_up::{BringUp, function_below};
 use crate::guest_config::{GuestConfig, RegisterWrite};
@@ -78,6 +81,12 @@ pub struct SlotCounters {
     pub accesses: u64,
     /// Posted writes of the guest dropped because the device was lost or stuck.
     pub lost_writes: u64,
+    /// Pieces of memory sent along with doorbells.
+    pub ahead_pieces: u64,
+    /// Bytes of them.
+    pub ahead_bytes: u64,
+    /// Rules of read-ahead that asked for what can't be.
+    pub ahead_refused: u64,
 }
 
 #[derive(Debug)]
@@ -111,6 +120,11 @@ enum Outgoing {
     MemWrite {
         address: u64,
         data: [u8; 16],
+    },
+    /// A doorbell of the guest whose pieces took all the room.
+    Doorbell {
+        address: u64,
+        data: [u8; 4],
     },
     /// The rest of a guest's read.
     Read {
@@ -180,6 +194,7 @@ pub(crate) struct Slot {
     outgoing: VecDeque<Outgoing>,
     accesses: [Access; ACCESSES],
     reads: VecDeque<WaitingRead>,
+    ahead: ReadAhead,
 }
 
 impl Slot {
@@ -220,6 +235,7 @@ impl Slot {
             outgoing: VecDeque::with_capacity(64),
             accesses: std::array::from_fn(access),
             reads: VecDeque::with_capacity(WAITING_READS),
+            ahead: ReadAhead::default(),
         }
     }
 
@@ -244,6 +260,7 @@ impl Slot {
         self.requester.clear();
         self.outgoing.clear();
         self.reads.clear();
+        self.ahead.clear();
         self.resetting = false;
         self.silenced = false;
         for index in 0..ACCESSES {

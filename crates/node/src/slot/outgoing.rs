@@ -185,6 +185,12 @@ impl Slot {
                             send_tlp(session, self.stream, &Header::new(Op::MemWrite(request)), &data)
                         })
                 }
+                Outgoing::Doorbell { address, data } => {
+                    session.room_for(self.stream) != 0
+                        && MemRequest::covering(ROOT, 0, address, data.len()).is_none_or(|request| {
+                            send_tlp(session, self.stream, &Header::new(Op::MemWrite(request)), &data)
+                        })
+                }
                 Outgoing::Read { index, generation } => {
                     self.send_read(now_ns, session, index as usize, generation)
                 }

@@ -1,17 +1,24 @@
 //! What comes from the Function: its DMA, its interrupts, its answers.
 
 use etherslot_pci::requester::Outcome;
+use etherslot_wire::ahead::Rule;
 use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Completion, Header, MemRequest, Op, code};
 
 use super::{
     ACCESSES, AccessKind, MESSAGE_ADDRESS, Outgoing, Purpose, ROOT, Slot, State, WAITING_READS, WaitingRead,
 };
+use crate::guest_config::GuestConfig;
 use crate::host_api::{Guest, Interrupt};
 
 impl Slot {
     /// A control message on the Function's stream.
     pub(crate) fn control(&mut self, message: Message, guest: &mut dyn Guest) {
+        match message {
+            Message::ReadAhead(rule) => return self.declared(&rule),
+            Message::Withdraw { rule } => return self.ahead.withdraw(rule),
+            _ => {}
+        }
         if message == Message::HotResetDone && std::mem::take(&mut self.resetting) {
             // Another one may have been asked for meanwhile.
             self.silenced = self.outgoing.iter().any(|outgoing| matches!(outgoing, Outgoing::HotReset));
@@ -25,6 +32,15 @@ impl Slot {
             }
         } else {
             self.counters.malformed += 1;
+        }
+    }
+
+    /// The Function wants memory to be sent along with a doorbell. What it wanted before a reset counts no more.
+    fn declared(&mut self, rule: &Rule) {
+        let layout = self.config.as_ref().map(GuestConfig::layout);
+        let layout = layout.filter(|_| matches!(self.state, State::Ready) && !self.silenced);
+        if !layout.is_some_and(|layout| self.ahead.declare(rule, layout)) {
+            self.counters.ahead_refused += 1;
         }
     }
 

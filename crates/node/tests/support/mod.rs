@@ -240,9 +240,23 @@ impl World {
         Self::of(HostNode::new(config, 2, &[slot("engine", false), slot("other", false)]))
     }
 
+    /// With this Function in place of the engine; the nodes' sessions differ as `host` and `io_box` say.
+    pub fn with_device(function: Box<dyn Function>, host: &Config, io_box: &Config) -> Self {
+        let endpoint = Box::new(Endpoint::new(function, EndpointConfig::default()));
+        let functions = vec![(Name::new("engine").unwrap(), endpoint)];
+        let io_box = Config { node: NodeId([BOX; 16]), ..io_box.clone() };
+        let host = Config { node: NodeId([HOST; 16]), ..host.clone() };
+        let box_node = BoxNode::new(&io_box, BoxLimits::default(), 1, functions);
+        Self::between(HostNode::new(host, 2, &[slot("engine", false)]), box_node)
+    }
+
     fn of(host: HostNode<u8>) -> Self {
+        Self::between(host, new_box(1))
+    }
+
+    fn between(host: HostNode<u8>, box_node: BoxNode<u8>) -> Self {
         let machine = Machine { memory: vec![0; 1 << 20], ..Machine::default() };
-        let box_node = Some(new_box(1));
+        let box_node = Some(box_node);
         let mut world = Self {
             now_ns: MS,
             box_node,
@@ -326,7 +340,9 @@ impl World {
             assert!(self.now_ns < until, "posted writes are not drained");
             self.step();
         }
-        self.host.bar_write(self.slot, 0, offset, data).unwrap();
+        let Self { host, machine, slot, .. } = self;
+        let read = &mut |address, data: &mut [u8]| machine.read(*slot, address, data);
+        host.bar_write(*slot, 0, offset, data, read).unwrap();
     }
 
     /// What a guest's kernel does.

@@ -215,7 +215,9 @@ impl Slot {
                         node.slot_counters().nth(index).map(|counters| counters.lost_writes)
                     };
                     let before = dropped(node);
-                    let outcome = node.bar_write(index, bar, offset, data);
+                    let outcome = node.bar_write(index, bar, offset, data, &mut |address, data| {
+                        running.machine.borrow_mut().dma_read(address, data)
+                    });
                     if outcome.is_ok() && dropped(node) == before {
                         self.order.borrow_mut().guest_wrote(bar as u8, offset, data);
                     }

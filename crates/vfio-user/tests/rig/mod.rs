@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use etherslot_mem::GuestMemory;
 use etherslot_vfio_user::message::{IrqAction, IrqData, irq, region};
 use etherslot_vfio_user::{Answer, Client, DeviceInfo, Errno, Handler, MessageId, RegionInfo, Server};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -87,7 +88,14 @@ impl Handler for Scratch {
         Answer::Done
     }
 
-    fn write(&mut self, id: Option<MessageId>, region: u32, offset: u64, data: &[u8]) -> Answer {
+    fn write(
+        &mut self,
+        id: Option<MessageId>,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+        _memory: &GuestMemory,
+    ) -> Answer {
         self.room = self.room.saturating_sub(1);
         self.posted += u64::from(id.is_none());
         self.note(Event::Write { region, offset, data: data.to_vec(), posted: id.is_none() });
