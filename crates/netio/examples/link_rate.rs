@@ -16,6 +16,7 @@ use etherslot_netio::memory::{Hub, HubConfig};
 use etherslot_netio::packet::{PacketConfig, PacketPort};
 use etherslot_netio::ring::{RingConfig, RingPort};
 use etherslot_netio::udp::{UdpConfig, UdpPort};
+use etherslot_netio::xdp::{XdpConfig, XdpPort};
 use etherslot_netio::{Address, Port};
 use rustix::thread::{CpuSet, UnshareFlags};
 
@@ -28,14 +29,16 @@ enum Link {
     Packet,
     Udp,
     UdpOffload,
+    Xdp,
     Ring,
     Memory,
 }
 
-const LINKS: [(Link, &str); 5] = [
+const LINKS: [(Link, &str); 6] = [
     (Link::Packet, "AF_PACKET"),
     (Link::Udp, "UDP, single datagrams"),
     (Link::UdpOffload, "UDP, GSO and GRO"),
+    (Link::Xdp, "AF_XDP, generic"),
     (Link::Ring, "shared memory"),
     (Link::Memory, "memory, one thread"),
 ];
@@ -53,6 +56,9 @@ impl Link {
             ),
             Self::Udp => udp(false),
             Self::UdpOffload => udp(true),
+            Self::Xdp => {
+                Box::new(XdpPort::open(&XdpConfig::new(["left", "right"][side])).expect("an XDP port"))
+            }
             Self::Ring => {
                 Box::new(RingPort::open(&RingConfig::new(HUB, side as u32)).expect("a port of the hub"))
             }
@@ -118,7 +124,6 @@ fn round_trip(link: Link, to: &Address, time: Duration) -> f64 {
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     SHARED.stop.store(true, Ordering::SeqCst);
-    std::thread::sleep(Duration::from_millis(20));
     median(&mut times)
 }
 
@@ -152,6 +157,8 @@ fn main() {
     let seconds = std::env::args().nth(1).map_or(0.5, |text| text.parse().expect("seconds"));
     let time = Duration::from_secs_f64(seconds);
     let (addresses, address) = mpsc::channel::<Address>();
+    // The receiver's port must be gone before another binds its address.
+    let (ends, end) = mpsc::channel();
     let (thread_ids, thread_id) = mpsc::channel();
     let (jobs, receiver_jobs) = mpsc::channel::<(Link, bool)>();
     std::thread::spawn(move || {
@@ -171,6 +178,8 @@ fn main() {
             } else {
                 receive_until_stopped(&mut *port);
             }
+            drop(port);
+            ends.send(()).expect("a listener");
         }
     });
     settle(0);
@@ -192,6 +201,7 @@ fn main() {
         for (row, &(link, _)) in LINKS.iter().enumerate().filter(|(_, (link, _))| *link != Link::Memory) {
             let to = ready(link, true);
             trips[row].push(round_trip(link, &to, time));
+            end.recv().expect("the receiver's thread");
         }
         for (size, &bytes) in SIZES.iter().enumerate() {
             for (row, &(link, _)) in LINKS.iter().enumerate() {
@@ -203,7 +213,9 @@ fn main() {
                     memory_rate(bytes, time)
                 } else {
                     let to = ready(link, false);
-                    link_rate(link, &to, bytes, time)
+                    let rate = link_rate(link, &to, bytes, time);
+                    end.recv().expect("the receiver's thread");
+                    rate
                 });
             }
         }
@@ -221,6 +233,11 @@ fn main() {
         print!("{name:24}");
         for (rates, bytes) in row.iter_mut().zip(SIZES) {
             let median = median(rates);
+            if median == 0.0 {
+                // Longer than it carries.
+                print!("{:>16}", "-");
+                continue;
+            }
             print!("{:>16}", format!("{:.2} ({:.1})", median / 1e6, median * bytes as f64 * 8.0 / 1e9));
         }
         if trips.is_empty() {
@@ -245,8 +262,5 @@ fn link_rate(link: Link, to: &Address, bytes: usize, time: Duration) -> f64 {
         rate
     });
     send_until_stopped(&mut *port, to, bytes);
-    let rate = timer.join().expect("the timer");
-    // The receiver's port must be gone before another binds its address.
-    std::thread::sleep(Duration::from_millis(20));
-    rate
+    timer.join().expect("the timer")
 }

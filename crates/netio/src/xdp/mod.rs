@@ -117,6 +117,8 @@ struct Engine {
     free: Vec<u64>,
     umem: Umem,
     zero_copy: bool,
+    /// Frames wait for the next push: the device had no room.
+    owes_push: bool,
     lost: u64,
 }
 
@@ -218,6 +220,7 @@ impl Engine {
             free: Umem::outgoing().collect(),
             umem,
             zero_copy,
+            owes_push: false,
             lost: 0,
         })
     }
@@ -255,6 +258,13 @@ impl Engine {
     /// Makes the kernel push out what was put in. `dropped` counts frames that the device dropped.
     fn push_out(&mut self, dropped: &mut u64) -> Pushed {
         self.outgoing.submit();
+        let pushed = self.wake_kernel(dropped);
+        self.owes_push =
+            matches!(pushed, Pushed::On) && self.outgoing.needs_wakeup() && self.outgoing.waiting() != 0;
+        pushed
+    }
+
+    fn wake_kernel(&mut self, dropped: &mut u64) -> Pushed {
         for _ in 0..KICKS {
             if !self.outgoing.needs_wakeup() {
                 return Pushed::On;
@@ -269,7 +279,8 @@ impl Engine {
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::ENETDOWN) => return Pushed::Down,
                 Some(libc::ENXIO | libc::ENODEV) => return Pushed::Gone,
-                // The device has dropped one.
+                // The device has dropped one; a driver that has our memory itself means that it will go on later.
+                Some(libc::EBUSY) if self.zero_copy => return Pushed::On,
                 Some(libc::EBUSY) => *dropped += 1,
                 // The kernel takes so many a call; or has no memory for a packet just now, and then goes on no further.
                 _ => {
@@ -444,10 +455,13 @@ impl Port for XdpPort {
                     }) += dropped;
                 }
                 Pushed::Down => {
-                    // The kernel has not looked at them: they must not leave when the interface is up again.
-                    let Engine { outgoing, free, .. } = engine;
-                    let waiting = outgoing.waiting();
-                    outgoing.take_back(waiting, |descriptor| free.push(descriptor.addr));
+                    // They must not leave when the interface is up again. The kernel's stack has not looked at them; what a driver
+                    // has looked at cannot be known.
+                    if !engine.zero_copy {
+                        let Engine { outgoing, free, .. } = engine;
+                        let waiting = outgoing.waiting();
+                        outgoing.take_back(waiting, |descriptor| free.push(descriptor.addr));
+                    }
                     self.counters.tx_link_down += (frames.len() - taken + put) as u64;
                     return frames.len();
                 }
@@ -507,14 +521,14 @@ impl Port for XdpPort {
     }
 
     fn poll_at(&self) -> Option<u64> {
-        // An interface that vanishes wakes nobody.
-        Some(self.look_ns)
+        // An interface that vanishes wakes nobody, nor does a device that has room again.
+        let owes_push = self.engine.as_ref().is_some_and(|engine| engine.owes_push);
+        Some(if owes_push { 0 } else { self.look_ns })
     }
 
     fn tick(&mut self, now_ns: u64) {
         if let Some(engine) = &mut self.engine {
-            // What the device had no room for.
-            if engine.outgoing.waiting() != 0 {
+            if engine.owes_push {
                 let mut dropped = 0;
                 engine.push_out(&mut dropped);
                 self.counters.tx_refused += dropped;
