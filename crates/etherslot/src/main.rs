@@ -3,6 +3,7 @@
 
 mod config;
 mod link;
+mod nvme;
 mod stat;
 mod units;
 mod value;
@@ -20,9 +21,9 @@ use tracing_subscriber::EnvFilter;
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100)]
 struct Cli {
-    /// What to log: a level, or directives such as `etherslot_node=debug`.
-    #[arg(long, global = true, env = "ETHERSLOT_LOG", default_value = "info", value_name = "FILTER")]
-    log: String,
+    /// What to log: a level, or directives such as `etherslot_node=debug`. The default is info, but warn for `nvme`.
+    #[arg(long, global = true, env = "ETHERSLOT_LOG", value_name = "FILTER")]
+    log: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -38,6 +39,9 @@ enum Command {
     /// Measures what a session carries over a link.
     #[command(subcommand)]
     Link(link::Link),
+    /// Uses remote NVMe devices from this very machine, without a VM.
+    #[command(subcommand)]
+    Nvme(nvme::Nvme),
     /// Started by `host`, to end its guests' connections in order should it be killed.
     #[command(hide = true)]
     Keeper,
@@ -66,9 +70,13 @@ struct Daemon {
 }
 
 fn run(cli: Cli) -> Result<()> {
-    let filter = EnvFilter::try_new(&cli.log).map_err(|error| {
-        anyhow::anyhow!("--log {:?}: {error}; use a level such as info or debug", cli.log)
-    })?;
+    let log = cli.log.unwrap_or_else(|| {
+        // What is printed there is the answer.
+        let level = if matches!(cli.command, Command::Nvme(_)) { "warn" } else { "info" };
+        level.to_owned()
+    });
+    let filter = EnvFilter::try_new(&log)
+        .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}; use a level such as info or debug"))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
@@ -95,6 +103,7 @@ fn run(cli: Cli) -> Result<()> {
         }
         Command::Stat(stat) => stat.run()?,
         Command::Link(link) => link.run()?,
+        Command::Nvme(nvme) => nvme.run()?,
         Command::Keeper => etherslot_runtime::keeper::run()?,
     }
     Ok(())

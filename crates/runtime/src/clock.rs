@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// A monotonic clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub struct Clock(Instant);
 
 impl Clock {
     /// Starts at 1 ns, so that 0 can stand for "never".
@@ -13,7 +13,7 @@ impl Clock {
     }
 
     /// ns since the start.
-    pub(crate) fn now_ns(&self) -> u64 {
+    pub fn now_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64 + 1
     }
 }

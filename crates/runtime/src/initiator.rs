@@ -24,6 +24,7 @@ use etherslot_initiator::nvme::{Config, Failure};
 use etherslot_initiator::{Disk, Initiator};
 use etherslot_wire::control::Name;
 
+pub use crate::clock::Clock;
 use crate::options::{LinkOptions, LoopOptions, Routes, SessionOptions, Via};
 use crate::stat::SessionStat;
 use crate::station::Station;
@@ -186,9 +187,9 @@ impl Client {
         self.now_ns
     }
 
-    /// The time now, in the same clock.
-    pub fn clock_ns(&self) -> u64 {
-        self.station.clock.now_ns()
+    /// The clock that it is of.
+    pub fn clock(&self) -> Clock {
+        self.station.clock
     }
 
     /// The disk. Before it is known ([`Client::connect`]) it has no blocks; while the device is away, requests wait for it.
@@ -216,9 +217,11 @@ impl Client {
     pub fn session(&self) -> Option<SessionStat> {
         self.initiator.node().sessions().next().map(|(peer, session)| SessionStat::of(peer, session))
     }
+}
 
+impl Drop for Client {
     /// Says goodbye, so that the box gives the device to the next one at once.
-    pub fn close(mut self) {
+    fn drop(&mut self) {
         self.initiator.close();
         self.transmit();
     }

@@ -1,0 +1,222 @@
+//! Which device a command is for, and how it is reached: the words of the command line.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use etherslot_runtime::initiator::{Client, ClientOptions, driver::nvme};
+use etherslot_runtime::options::{
+    Address, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, Routes, SessionOptions,
+};
+
+use crate::config;
+
+/// The links to the box, and how to wait for it.
+#[derive(Args, Clone)]
+pub(crate) struct Reach {
+    /// A link in one word: `packet:INTERFACE` or `udp:ADDRESS:PORT`. Given several times: several links, for a path each. Not
+    /// needed to reach UDP addresses.
+    #[arg(long, value_name = "LINK", conflicts_with = "config")]
+    link: Vec<LinkKind>,
+    /// Take links and session, and the addresses of devices, from this configuration of a host.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Wait for so long for the device to be there.
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    wait: Duration,
+    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once. The default is 50us, but never to sleep for `bench`.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    busy_poll: Option<Duration>,
+    /// Write all frames of the link to this pcapng file.
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Make faults on purpose, as in `loss=1%,reorder=1%,duplicate=1%,seed=7`.
+    #[arg(long, value_name = "FAULTS", value_parser = faults)]
+    impair: Option<String>,
+}
+
+/// One device and one of its namespaces.
+#[derive(Args, Clone)]
+pub(crate) struct Target {
+    /// `NAME@ADDRESS`: the device's name in its box, and the box's MAC address or ADDRESS:PORT, one for each link with commas
+    /// between. With --config: the NAME of a slot's device.
+    #[arg(value_name = "DEVICE")]
+    device: String,
+    /// The namespace.
+    #[arg(long, default_value_t = 1, value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
+    nsid: u32,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+fn faults(text: &str) -> Result<String, String> {
+    text.parse::<Impairment>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+impl Target {
+    /// The device, ready.
+    pub(crate) fn connect(&self, driver: nvme::Config, busy_poll: Duration) -> Result<Client> {
+        let driver = nvme::Config { nsid: self.nsid, ..driver };
+        self.reach.connect(&self.device, driver, busy_poll)
+    }
+
+    pub(crate) fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+}
+
+impl Reach {
+    /// The devices of the configuration.
+    pub(crate) fn configured(&self) -> Result<Vec<String>> {
+        let Some(path) = &self.config else { return Ok(Vec::new()) };
+        let host = config::read::<config::HostFile>(path, &config::Overrides::default())?;
+        Ok(host.slots.into_iter().map(|slot| slot.device).collect())
+    }
+
+    /// The device of this name, ready.
+    pub(crate) fn connect(&self, device: &str, driver: nvme::Config, busy_poll: Duration) -> Result<Client> {
+        let mut client = Client::open(&self.options(device, driver, busy_poll)?)?;
+        client.connect(self.wait)?;
+        Ok(client)
+    }
+
+    fn options(&self, device: &str, driver: nvme::Config, busy_poll: Duration) -> Result<ClientOptions> {
+        let run = LoopOptions {
+            // A box takes the later of two nodes of one name for the earlier one's next life.
+            name: format!("nvme-{}", std::process::id()),
+            busy_poll: Some(self.busy_poll.unwrap_or(busy_poll)),
+            control: None,
+        };
+        if let Some(path) = &self.config {
+            let overrides = config::Overrides {
+                capture: self.capture.clone(),
+                impair: self.impair.clone(),
+                ..config::Overrides::default()
+            };
+            let host = config::read::<config::HostFile>(path, &overrides)?;
+            let slot = host.slots.into_iter().find(|slot| slot.device == device);
+            let slot = slot.with_context(|| {
+                format!("there is no slot with device = {device:?} in {}", path.display())
+            })?;
+            let (links, session) = (host.links, host.session);
+            return Ok(ClientOptions {
+                run,
+                links,
+                session,
+                device: slot.device,
+                routes: slot.routes,
+                driver,
+            });
+        }
+        let (name, addresses) = device.rsplit_once('@').with_context(|| {
+            format!("{device:?} is no device: write NAME@ADDRESS, or NAME and --config FILE")
+        })?;
+        let addresses = addresses.split(',').map(str::parse).collect::<Result<Vec<Address>, _>>();
+        let addresses = addresses.with_context(|| format!("in {device:?}"))?;
+        let kinds = self.kinds(&addresses)?;
+        ensure!(kinds.len() <= MAX_PATHS, "more than {MAX_PATHS} links: use {MAX_PATHS} or fewer");
+        ensure!(
+            kinds.len() == addresses.len(),
+            "{} links and {} addresses of the box: write one for each link, in the order of the links",
+            kinds.len(),
+            addresses.len()
+        );
+        for (kind, address) in kinds.iter().zip(&addresses) {
+            ensure!(kind.reaches(address), "{address} is not {}, as the link {kind} needs", kind.peer_form());
+        }
+        ensure!(
+            kinds.len() == 1 || self.capture.is_none(),
+            "--capture takes one link: there are {}",
+            kinds.len()
+        );
+        let session = SessionOptions {
+            classic: false,
+            window_frames: None,
+            paths: kinds.len() as u8,
+            dead_after: config::DEFAULT_DEAD_AFTER,
+            heartbeat: config::DEFAULT_DEAD_AFTER / config::HEARTBEATS,
+        };
+        let links = kinds
+            .into_iter()
+            .map(|kind| LinkOptions { kind, capture: self.capture.clone(), impair: self.impair.clone() })
+            .collect();
+        let routes = Routes::new(addresses[0], addresses[1..].iter().copied());
+        Ok(ClientOptions { run, links, session, device: name.to_owned(), routes, driver })
+    }
+
+    /// The links; to UDP addresses any free port of ours will do.
+    fn kinds(&self, addresses: &[Address]) -> Result<Vec<LinkKind>> {
+        if !self.link.is_empty() {
+            return Ok(self.link.clone());
+        }
+        let unsaid = |address: &Address| {
+            let listen = match address {
+                Address::Udp(SocketAddr::V4(_)) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                Address::Udp(SocketAddr::V6(_)) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+                _ => bail!("which link leads to {address}? Add --link, as in --link packet:eth0"),
+            };
+            Ok(LinkKind::Udp { listen, mtu: None })
+        };
+        addresses.iter().map(unsaid).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        target: Target,
+    }
+
+    fn options(words: &[&str]) -> Result<ClientOptions, String> {
+        let cli = Cli::try_parse_from([&["nvme"], words].concat()).map_err(|error| error.to_string())?;
+        let Target { device, reach, .. } = cli.target;
+        reach.options(&device, nvme::Config::default(), Duration::ZERO).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_device_is_a_name_and_an_address_on_each_link() {
+        let one = options(&["disk@10.0.0.1:4700"]).unwrap();
+        assert_eq!((one.device.as_str(), one.links.len()), ("disk", 1));
+        assert!(matches!(one.links[0].kind, LinkKind::Udp { .. }));
+        let two = options(&[
+            "a@b@02:00:00:00:00:01,02:00:00:00:00:02",
+            "--link",
+            "packet:eth0",
+            "--link",
+            "packet:eth1",
+        ])
+        .unwrap();
+        assert_eq!((two.device.as_str(), two.routes.further.len(), two.session.paths), ("a@b", 1, 2));
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_its_remedy() {
+        for (words, remedy) in [
+            (&["disk"][..], "NAME@ADDRESS"),
+            (&["disk@nowhere"], "MAC"),
+            (&["disk@02:00:00:00:00:01"], "--link"),
+            (&["disk@02:00:00:00:00:01", "--link", "udp:0.0.0.0:0"], "IPv4"),
+            (&["disk@10.0.0.1:1,10.0.0.2:1", "--link", "udp:0.0.0.0:0"], "each link"),
+            (&["disk@10.0.0.1:1", "--nsid", "0"], "nsid"),
+            (&["disk", "--config", "/nonexistent/host.toml"], "host.toml"),
+        ] {
+            let error = options(words).unwrap_err();
+            assert!(error.contains(remedy), "{words:?}: {error}");
+        }
+    }
+}
