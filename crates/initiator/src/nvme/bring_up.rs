@@ -558,6 +558,9 @@ impl Controller {
         self.failure = None;
         self.step = Step::Ready;
         (self.quiet_since_ns, self.quiet_at) = (now_ns, self.done());
+        // Here, too: a start may be over before the next check.
+        let give_up_ns = self.config.give_up_ns;
+        self.end_waiting(DiskError::TimedOut, |slot| now_ns - slot.taken_ns > give_up_ns);
         for at in 0..self.active {
             for index in 0..self.queues[at].depth() {
                 if self.queues[at].slots[usize::from(index)].state == State::Waiting {

@@ -13,6 +13,8 @@ use crate::world::{MS, World, config};
 
 /// Where the initiator's memory is, by its documentation.
 const MEMORY: std::ops::Range<u64> = 0x1000_0000..0x1030_0000;
+/// And in it the Admin Completion Queue.
+const ADMIN_CQ: std::ops::Range<u64> = 0x1000_1000..0x1000_2000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lie {
@@ -21,6 +23,8 @@ enum Lie {
     Strays,
     /// Real completions with another identifier, queue or status.
     Twisted,
+    /// No completions but those of Admin commands.
+    Mute,
     /// Anything, anywhere in the memory that it reaches, and beyond.
     Noise,
 }
@@ -57,6 +61,9 @@ impl Bus for Twist<'_> {
     }
 
     fn write(&mut self, address: u64, data: &[u8]) -> usize {
+        if LIE.get() == Lie::Mute && data.len() == 16 && !ADMIN_CQ.contains(&address) {
+            return data.len();
+        }
         // The size of a Completion Queue Entry.
         if data.len() == 16 && random(self.random).is_multiple_of(20) {
             let mut entry: [u8; 16] = std::array::from_fn(|at| data[at]);
@@ -169,6 +176,18 @@ fn completions_that_were_twisted_cost_a_reset_and_no_request() {
     let counters = world.initiator.counters();
     assert!(counters.stray_completions > 0 && counters.resets > 0, "{counters:?}");
     assert_eq!(load.errors, []);
+}
+
+#[test]
+fn a_controller_that_completes_nothing_is_reset_until_the_request_is_given_up() {
+    let mut world = world(Config { command_timeout_ns: 100 * MS, give_up_ns: 1_000 * MS, ..config() });
+    LIE.set(Lie::Mute);
+    let (done, _) = world.one(etherslot_initiator::Op::Read, 0, 8, &[]);
+    assert_eq!(done.result, Err(etherslot_initiator::DiskError::TimedOut));
+    let resets = world.initiator.counters().resets;
+    assert!((5..=10).contains(&resets), "{resets}");
+    LIE.set(Lie::None);
+    assert_eq!(world.one(etherslot_initiator::Op::Read, 0, 8, &[]).0.result, Ok(()));
 }
 
 #[test]
