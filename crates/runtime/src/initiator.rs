@@ -213,6 +213,11 @@ impl Client {
         self.station.signals.stop()
     }
 
+    /// Whether SIGUSR1 has asked for the counters since the last call.
+    pub fn should_report(&mut self) -> bool {
+        self.station.signals.report()
+    }
+
     /// The session to the box, if there is one.
     pub fn session(&self) -> Option<SessionStat> {
         self.initiator.node().sessions().next().map(|(peer, session)| SessionStat::of(peer, session))

@@ -7,6 +7,7 @@ pub mod box_daemon;
 mod clock;
 pub mod control;
 mod counted;
+pub mod export;
 mod format_file;
 pub mod host_daemon;
 mod identity;

@@ -17,11 +17,11 @@ const BACKLOG: i32 = 16;
 /// `sun_path` of a Unix socket address, less the terminating zero.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Why there is no control socket.
+/// Why there is no such socket.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process listens there.
-    #[error("{0}: another node serves this control socket: stop it, or choose another path")]
+    #[error("{0}: another process serves this socket: stop it, or choose another path")]
     InUse(PathBuf),
     /// What is there is not ours to remove.
     #[error("{0}: exists and is no socket: remove it, or choose another path")]
@@ -46,7 +46,7 @@ pub enum BindError {
 
 /// A listening socket; its file goes with it.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(crate) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     /// Device and inode of the file.
@@ -55,7 +55,7 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Listens at `path`, in a folder that is made if need be. The file of a process that has died is replaced.
-    pub(super) fn bind(path: &Path) -> Result<Self, BindError> {
+    pub(crate) fn bind(path: &Path) -> Result<Self, BindError> {
         let os = |error: Errno| BindError::Os(path.to_owned(), error.into());
         let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {
@@ -84,11 +84,11 @@ impl Listener {
     }
 
     /// The next connection that waits.
-    pub(super) fn accept(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn accept(&self) -> Result<OwnedFd, Errno> {
         accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -5,7 +5,7 @@
 //! describes it for others.
 
 mod client;
-mod listener;
+pub(crate) mod listener;
 mod server;
 
 use std::env;
