@@ -21,7 +21,7 @@ mod guest;
 mod world;
 
 use etherslot_fuzz::Input;
-use etherslot_node::Interrupts;
+use etherslot_node::{Guest as _, Interrupts};
 use etherslot_session::Mode;
 use evil::{Evil, MANNERS};
 use guest::Machine;
@@ -245,7 +245,8 @@ fn access(input: &mut Input<'_>, world: &mut World) {
                 *place = *byte;
             }
             if host.has_room(0) {
-                let _ = host.bar_write(0, bar, offset, &data, &mut |address, data| machine.read(0, address, data));
+                let _ = host
+                    .bar_write(0, bar, offset, &data, &mut |address, data| machine.read(0, address, data));
             }
         }
         13 => {
@@ -253,6 +254,13 @@ fn access(input: &mut Input<'_>, world: &mut World) {
             let outcome = host.reset(now_ns, 0, id);
             if id.is_some() {
                 machine.note(now_ns, outcome, 0);
+            }
+        }
+        14 => {
+            let value = u32::from(input.u8() % 10);
+            if host.has_room(0) {
+                let read = &mut |address, data: &mut [u8]| machine.read(0, address, data);
+                let _ = host.bar_write(0, 0, 24, &value.to_le_bytes(), read);
             }
         }
         _ => {

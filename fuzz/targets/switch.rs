@@ -97,7 +97,10 @@ impl Guest {
         let at = (sq(qid) + u64::from(place.tail) * 64) as usize;
         self.machine.root.memory[at..at + 64].copy_from_slice(entry);
         place.tail = (place.tail + 1) % ENTRIES;
-        let tail = place.tail;
+        let (index, tail) = (if place.tail == 0 { ENTRIES - 1 } else { place.tail - 1 }, place.tail);
+        if self.next_id & 3 != 0 {
+            self.machine.send_along(qid as u8, index, self.next_id & 4 != 0);
+        }
         self.machine.write32(0x1000 + 8 * qid, tail.into());
     }
 
@@ -143,7 +146,12 @@ impl Guest {
             196..=205 => register(input, machine),
             206..=213 => access(input, machine),
             214..=221 => configure(input, machine),
-            222..=227 => tlp(input, machine),
+            222..=226 => tlp(input, machine),
+            227 => {
+                let count = input.below(200);
+                let payload = input.bytes(count);
+                machine.hierarchy.receive_ahead(STREAM, payload);
+            }
             228..=232 => {
                 machine.root.budget = if input.flag() { usize::MAX } else { input.below(20) };
                 machine.root.room = input.one_of(&[MAX_BYTES, MAX_BYTES, 128, 300, 700, 1400, 16]);

@@ -1,12 +1,19 @@
 //! The device in the box: it copies guest memory, then interrupts.
 
-use etherslot_pci::function::{BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, MsixSpec, ResetKind};
+use etherslot_pci::function::{
+    BarKind, BarSpec, Bus, Entry, Fault, Function, FunctionSpec, MsixSpec, ReadAhead, ResetKind,
+};
+use etherslot_wire::ahead::{Condition, Follow, Rule};
 
 /// Bytes of BAR 0.
 pub const BAR_BYTES: u64 = 0x4000;
 const MAX_COPY_BYTES: usize = 8 << 10;
+/// A ring of entries, address and length, of which it takes what comes along with their doorbell.
+pub const RING: u64 = 0x400;
+const ENTRIES: u32 = 8;
+const DOORBELL: u32 = 24;
 
-/// Registers: 0 scratch; 8 address; 16 length, and a write starts a copy of so many bytes to behind them.
+/// Registers: 0 scratch; 8 address; 16 length, and a write starts a copy of so many bytes to behind them; 24 doorbell.
 #[derive(Debug, Default)]
 pub struct Engine {
     scratch: [u8; 8],
@@ -16,6 +23,10 @@ pub struct Engine {
     arrived: usize,
     sent: usize,
     interrupt: bool,
+    head: u32,
+    tail: u32,
+    is_used: bool,
+    is_declared: bool,
 }
 
 impl Function for Engine {
@@ -46,12 +57,15 @@ impl Function for Engine {
         let bytes = data.len().min(8);
         value[..bytes].copy_from_slice(&data[..bytes]);
         match offset {
+            24 => self.tail = value[0].into(),
             0 => self.scratch = value,
             8 => self.address = u64::from_le_bytes(value),
             16 => {
                 let total = u64::from_le_bytes(value) as usize % (MAX_COPY_BYTES + 1);
                 let (scratch, address) = (self.scratch, self.address);
+                let Self { head, tail, is_used, is_declared, .. } = *self;
                 *self = Self { scratch, address, data: vec![0; total], interrupt: true, ..Self::default() };
+                (self.head, self.tail, self.is_used, self.is_declared) = (head, tail, is_used, is_declared);
             }
             _ => {}
         }
@@ -67,7 +81,39 @@ impl Function for Engine {
         self.arrived += bytes;
     }
 
+    fn read_ahead(&mut self) -> Option<ReadAhead> {
+        if !self.is_used || std::mem::replace(&mut self.is_declared, true) {
+            return None;
+        }
+        let mut rule = Rule::new(0, 0, DOORBELL, RING, 16, ENTRIES);
+        rule.follow(Follow {
+            flags: Follow::DATA,
+            when: [Condition::default(); 2],
+            conditions: 0,
+            first: 0,
+            second: 0,
+            length: 8,
+            mask: 0x3FFF,
+            bias: 0,
+            shift: 0,
+            max_bytes: 10_000,
+        });
+        Some(ReadAhead::Declare(rule))
+    }
+
     fn poll(&mut self, bus: &mut dyn Bus) -> bool {
+        self.is_used |= bus.is_master();
+        if self.head != self.tail % ENTRIES {
+            let (entry, mut bytes) = (Entry { rule: 0, index: self.head }, [0; 16]);
+            let taken = bus.take_entries(entry, &mut bytes);
+            assert!(taken == 0 || taken == 16);
+            let address = u64::from_le_bytes(*bytes.first_chunk().expect("8 bytes"));
+            let mut data = [0; 5000];
+            let taken = bus.take_for(entry, address, &mut data);
+            assert!(taken <= data.len());
+            self.head = (self.head + 1) % ENTRIES;
+            return true;
+        }
         let total = self.data.len();
         if !bus.is_master() || total == 0 {
             return false;

@@ -1,6 +1,7 @@
 //! Frames, records and TLPs that nobody should have sent.
 
 use etherslot_fuzz::Input;
+use etherslot_wire::ahead::{Condition, Follow, Piece, PieceKind, Rule};
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, Name};
 use etherslot_wire::frame::{Ack, CHECK_BYTES, Echo, Header, Kind, Sack, put_check};
 use etherslot_wire::record::{self, Record};
@@ -9,6 +10,7 @@ use etherslot_wire::tlp::{
 };
 use etherslot_wire::{FunctionId, NodeId};
 
+use crate::engine::RING;
 use crate::world::{BAR_ADDRESS, DEVICE, STREAMS};
 
 /// What somebody who listens knows of one direction.
@@ -167,7 +169,7 @@ pub fn tlp(input: &mut Input<'_>) -> Vec<u8> {
 pub fn message(input: &mut Input<'_>) -> Vec<u8> {
     let name = if input.once_in(8) { Name::new("another") } else { Name::new(DEVICE) };
     let name = name.expect("a name of letters");
-    let message = match input.u8() % 8 {
+    let message = match input.u8() % 12 {
         0..=2 => Message::Attach {
             name,
             stream: near(input, 1) as u16,
@@ -182,7 +184,9 @@ pub fn message(input: &mut Input<'_>) -> Vec<u8> {
         4 => Message::Detach,
         5 => Message::Detached,
         6 => Message::HotReset,
-        _ => Message::HotResetDone,
+        7 => Message::HotResetDone,
+        8 => Message::Withdraw { rule: input.u8() % 4 },
+        _ => Message::ReadAhead(rule(input)),
     };
     let mut bytes = vec![0; Message::MAX_BYTES];
     let length = message.emit(&mut bytes).unwrap_or(0);
@@ -194,10 +198,51 @@ pub fn message(input: &mut Input<'_>) -> Vec<u8> {
     bytes
 }
 
+/// A rule of read-ahead, most often one that a host takes.
+fn rule(input: &mut Input<'_>) -> Rule {
+    let doorbell = if input.once_in(4) { input.u16().into() } else { input.one_of(&[24, 28, 64]) };
+    let ring = if input.once_in(8) { input.number() } else { u64::from(input.u8()) << 4 };
+    let mut rule =
+        Rule::new(input.u8() % 4, input.once_in(8).into(), doorbell, ring, 16, near(input, 8) as u32);
+    rule.generation = near(input, 1) as u16;
+    for _ in 0..input.below(3) {
+        let mask = input.one_of(&[0xFF, 0xFFFF, u32::MAX, 0]);
+        let when = Condition { offset: input.u8().into(), mask: input.u8().into(), value: 0 };
+        rule.follow(Follow {
+            flags: input.u8() & 7,
+            when: [when; 2],
+            conditions: input.u8() % 3,
+            first: input.one_of(&[0, 1, 8]),
+            second: input.one_of(&[0, 8]),
+            length: input.one_of(&[8, 12]),
+            mask,
+            bias: near(input, 1) as u16,
+            shift: input.u8() % 18,
+            max_bytes: near(input, 8192) as u32,
+        });
+    }
+    rule
+}
+
+/// A piece read ahead, most often one that fits the device's own rule.
+fn piece(input: &mut Input<'_>) -> Vec<u8> {
+    let index = input.u8() % 9;
+    let kind = input.one_of(&[PieceKind::Entries, PieceKind::Entries, PieceKind::Data, PieceKind::List]);
+    let address =
+        if kind == PieceKind::Entries { RING + 16 * u64::from(index) } else { u64::from(input.u8()) << 8 };
+    let generation = near(input, 1) as u16;
+    let piece = Piece { rule: input.u8() & 1, generation, kind, index: index.into(), address };
+    let bytes = input.one_of(&[16, 32, 48, 17, 0, 4096]);
+    let mut payload = piece.emit().to_vec();
+    payload.resize(Piece::BYTES + bytes, input.u8());
+    payload
+}
+
 /// The payload of a record, and of which kind and stream it pretends to be.
 pub fn payload(input: &mut Input<'_>) -> (record::Kind, u16, Vec<u8>) {
     let stream = input.one_of(&[1, 1, 1, 0, 0, 2, STREAMS - 1, STREAMS]);
-    match input.u8() % 8 {
+    match input.u8() % 9 {
+        8 => (record::Kind::Ahead, stream, piece(input)),
         0..=4 => (record::Kind::Tlp, stream, tlp(input)),
         5 | 6 => (record::Kind::Control, stream, message(input)),
         _ => {

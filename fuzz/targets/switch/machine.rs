@@ -6,6 +6,7 @@ use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::enumerate::{Layout, Windows, bus_numbers};
 use etherslot_pci::hierarchy::Hierarchy;
 use etherslot_storage::memory::{Disk, Latency, Options};
+use etherslot_wire::ahead::{Piece, PieceKind};
 use etherslot_wire::tlp::{CfgRequest, CfgType, Header, MAX_BYTES, MemRequest, Op};
 use etherslot_wire::{FunctionId, Tag};
 
@@ -105,6 +106,29 @@ impl Machine {
         if header.emit(&mut bytes).is_some() {
             bytes.extend(data);
             self.hierarchy.receive(self.now_ns, STREAM, &bytes);
+        }
+    }
+
+    /// Sends an entry along with its doorbell, and what its first pointer leads to, as the controller's rule has it.
+    pub fn send_along(&mut self, number: u8, index: u16, with_data: bool) {
+        let Some(rule) = self.root.ahead.get(&number) else { return };
+        let entry = rule.entry(index.into());
+        let mut piece = Piece {
+            rule: number,
+            generation: rule.generation,
+            kind: PieceKind::Entries,
+            index,
+            address: entry,
+        };
+        let mut send = |piece: &Piece, bytes: usize| {
+            let start = usize::try_from(piece.address).ok()?;
+            let data = self.root.memory.get(start..start.checked_add(bytes)?)?;
+            self.hierarchy.receive_ahead(STREAM, &[&piece.emit()[..], data].concat());
+            data[24..].first_chunk().copied().map(u64::from_le_bytes)
+        };
+        if let (Some(address), true) = (send(&piece, rule.entry_bytes.into()), with_data) {
+            (piece.kind, piece.address) = (PieceKind::Data, address);
+            send(&piece, 4096 - (address as usize & 0xFFF).min(4064));
         }
     }
 

@@ -1,9 +1,11 @@
 //! The Root Complex above the switch: it holds every TLP to the rules, and answers reads well or badly.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use etherslot_pci::completer;
 use etherslot_pci::{TlpOut, data_lead};
+use etherslot_wire::ahead::Rule;
+use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Completion, CplStatus, Header, MAX_BYTES, MemRequest, Op};
 use etherslot_wire::{FunctionId, Tag};
 
@@ -57,6 +59,8 @@ pub struct Root {
     pub budget: usize,
     pub memory: Box<[u8]>,
     pub rules: Rules,
+    /// What the controller wants to have sent along with its doorbells, by number.
+    pub ahead: BTreeMap<u8, Rule>,
     reads: Vec<Read>,
     answers: VecDeque<(Completion, Vec<u8>)>,
     /// Interrupt messages.
@@ -70,6 +74,7 @@ impl Root {
             budget: usize::MAX,
             memory: vec![0; MEMORY_BYTES].into_boxed_slice(),
             rules,
+            ahead: BTreeMap::new(),
             reads: Vec::new(),
             answers: VecDeque::new(),
             interrupts: 0,
@@ -180,6 +185,15 @@ impl Root {
 }
 
 impl TlpOut for Root {
+    fn declare(&mut self, _stream: u16, message: Message) -> bool {
+        match message {
+            Message::ReadAhead(rule) => drop(self.ahead.insert(rule.rule, rule)),
+            Message::Withdraw { rule } => drop(self.ahead.remove(&rule)),
+            _ => panic!("{message:?} is no rule"),
+        }
+        true
+    }
+
     fn room(&mut self, _stream: u16) -> usize {
         if self.budget == 0 { 0 } else { self.room }
     }
