@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use etherslot_runtime::link_spec::DPDK_MTU;
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions,
     MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions, XdpMode,
@@ -68,7 +69,7 @@ struct Link {
     /// `udp`: address and port to listen on.
     #[serde(default, deserialize_with = "value::listen")]
     listen: Option<SocketAddr>,
-    /// `udp`: the path's MTU, if it is not the interface's.
+    /// `udp`, `dpdk`: the path's MTU, if it is not the interface's.
     mtu: Option<u16>,
     /// `xdp`: the interface's queue.
     #[serde(default, deserialize_with = "value::queue")]
@@ -79,6 +80,14 @@ struct Link {
     hub: Option<PathBuf>,
     /// `ring`: our number in it.
     port: Option<u32>,
+    /// `dpdk`: the device with its arguments.
+    device: Option<String>,
+    /// `dpdk`: further arguments of EAL.
+    #[serde(default)]
+    eal: Vec<String>,
+    /// `dpdk`: the Ethernet address, if it is not the device's.
+    #[serde(default, deserialize_with = "value::mac")]
+    mac: Option<[u8; 6]>,
     /// Where to write a pcapng capture.
     capture: Option<PathBuf>,
     /// Faults to make on purpose.
@@ -93,6 +102,7 @@ enum Kind {
     Udp,
     Xdp,
     Ring,
+    Dpdk,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -269,7 +279,10 @@ fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
     let keys = [
         ("interface", link.interface.is_some(), &["packet", "xdp"][..]),
         ("listen", link.listen.is_some(), &["udp"]),
-        ("mtu", link.mtu.is_some(), &["udp"]),
+        ("mtu", link.mtu.is_some(), &["udp", "dpdk"]),
+        ("device", link.device.is_some(), &["dpdk"]),
+        ("eal", !link.eal.is_empty(), &["dpdk"]),
+        ("mac", link.mac.is_some(), &["dpdk"]),
         ("queue", link.queue.is_some(), &["xdp"]),
         ("mode", link.mode.is_some(), &["xdp"]),
         ("hub", link.hub.is_some(), &["ring"]),
@@ -313,6 +326,19 @@ fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
             let hub = link.hub.clone().context("[link] kind = \"ring\" needs hub = \"FOLDER\"")?;
             let port = link.port.context("[link] kind = \"ring\" needs port = N, a number of its own")?;
             LinkKind::Ring { hub, port }
+        }
+        Kind::Dpdk => {
+            of_kind("dpdk")?;
+            let device = link.device.clone();
+            let device =
+                device.context("[link] kind = \"dpdk\" needs device = \"…\", as net_memif0,role=server")?;
+            ensure!(
+                link.mtu.is_none_or(|mtu| DPDK_MTU.contains(&mtu)),
+                "[link] mtu has to be {} to {}",
+                DPDK_MTU.start(),
+                DPDK_MTU.end()
+            );
+            LinkKind::Dpdk { device, eal: link.eal.clone(), mtu: link.mtu, mac: link.mac }
         }
     };
     Ok(LinkOptions {
@@ -624,6 +650,21 @@ listen = "0.0.0.0:0"
             )
             .replace("02:00:00:00:00:02", "ring:2");
         parse::<HostFile>(&ring, &Overrides::default()).unwrap();
+        let dpdk = HOST.replace(
+            "kind = \"packet\"\ninterface = \"eth0\"",
+            "kind = \"dpdk\"\ndevice = \"net_memif0\"\nmtu = 9000\nmac = \"02:00:00:00:00:01\"\neal = [\"--no-huge\"]",
+        );
+        parse::<HostFile>(&dpdk, &Overrides::default()).unwrap();
+        refuses::<HostFile>(
+            &dpdk,
+            &[
+                ("device = \"net_memif0\"\n", "", 3, "net_memif0,role"),
+                ("mtu = 9000", "mtu = 9300", 3, "576 to 9216"),
+                ("02:00:00:00:00:01", "any", 7, "no MAC"),
+                ("\"02:00:00:00:00:02\"", "\"ring:2\"", 9, "MAC"),
+                ("kind = \"dpdk\"", "kind = \"packet\"", 3, "change the kind"),
+            ],
+        );
         refuses::<HostFile>(
             &ring,
             &[

@@ -73,6 +73,14 @@ pub(crate) fn queue<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     checked(deserializer, |queue| in_range(queue, 0..=1023).map(|queue| Some(u32::from(queue))))
 }
 
+/// An Ethernet address.
+pub(crate) fn mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 6]>, D::Error> {
+    checked(deserializer, |text: String| match text.parse() {
+        Ok(Address::Mac(octets)) => Ok(Some(octets)),
+        _ => Err(format!("{text:?} is no MAC address, as \"02:00:00:00:00:01\" is one")),
+    })
+}
+
 /// `[link] impair`.
 pub(crate) fn faults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     checked(deserializer, |text: String| text.parse::<Impairment>().map(|_| Some(text)))

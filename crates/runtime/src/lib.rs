@@ -34,6 +34,9 @@ pub enum StartError {
     /// The link could not be opened.
     #[error("[link] {0}")]
     Link(#[from] etherslot_netio::OpenError),
+    /// A link over DPDK could not be opened.
+    #[error("[link] {0}")]
+    Dpdk(#[from] etherslot_dpdk::OpenError),
     /// The faults to make on purpose are not understood.
     #[error("[link] impair: {0}")]
     Impairment(#[from] etherslot_netio::impair::ImpairmentError),

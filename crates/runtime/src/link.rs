@@ -1,5 +1,6 @@
 //! Opening a daemon's link as its options say: back end, faults on purpose, capture.
 
+use etherslot_dpdk::{DpdkConfig, DpdkPort};
 use etherslot_netio::Port;
 use etherslot_netio::impair::{Impaired, Impairment};
 use etherslot_netio::packet::{PacketConfig, PacketPort};
@@ -35,6 +36,12 @@ pub(crate) fn open(options: &LinkOptions) -> Result<Box<dyn Port>, StartError> {
             Box::new(XdpPort::open(&config)?)
         }
         LinkKind::Ring { hub, port } => Box::new(RingPort::open(&RingConfig::new(hub, *port))?),
+        LinkKind::Dpdk { device, eal, mtu, mac } => Box::new(DpdkPort::open(&DpdkConfig {
+            device: device.clone(),
+            eal: eal.clone(),
+            max_frame_bytes: mtu.map(usize::from),
+            mac: *mac,
+        })?),
     };
     if let Some(path) = &options.capture {
         port = Box::new(Tap::create(port, path)?);

@@ -1,7 +1,8 @@
 //! Links in one word, for command lines: `packet:eth0`, `udp:10.0.0.1:4700`, `udp:0.0.0.0:0,mtu=1500`,
-//! `xdp:eth0`, `xdp:eth0,queue=1,mode=generic`, `ring:/run/etherslot/hub#2`.
+//! `xdp:eth0`, `xdp:eth0,queue=1,mode=generic`, `ring:/run/etherslot/hub#2`, `dpdk:net_memif0,role=server`.
 //!
 //! The kind, a colon, what the link is opened on, and options after commas. A ring is a hub's folder and our number in it.
+//! DPDK's devices have arguments after commas of their own; `mtu` and `mac` among them are the link's.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,6 +12,8 @@ use crate::options::{Address, LinkKind, XdpMode};
 
 /// Path MTUs that leave room for a session frame and not more than the largest one.
 const UDP_MTU: std::ops::RangeInclusive<u16> = 624..=9284;
+/// The same where a frame is all that Ethernet carries.
+pub const DPDK_MTU: std::ops::RangeInclusive<u16> = 576..=9216;
 
 /// Queues of an interface, none of which has more.
 const XDP_QUEUES: std::ops::Range<u32> = 0..1024;
@@ -35,13 +38,14 @@ impl LinkKind {
             Self::Udp { .. } => "udp",
             Self::Xdp { .. } => "xdp",
             Self::Ring { .. } => "ring",
+            Self::Dpdk { .. } => "dpdk",
         }
     }
 
     /// Whether a peer with this address can be reached.
     pub fn reaches(&self, peer: &Address) -> bool {
         match (self, peer) {
-            (Self::Packet { .. } | Self::Xdp { .. }, Address::Mac(_))
+            (Self::Packet { .. } | Self::Xdp { .. } | Self::Dpdk { .. }, Address::Mac(_))
             | (Self::Ring { .. }, Address::Ring(_)) => true,
             (Self::Udp { listen, .. }, Address::Udp(to)) => listen.is_ipv4() == to.is_ipv4(),
             _ => false,
@@ -51,7 +55,7 @@ impl LinkKind {
     /// What addresses of peers look like, to tell a user.
     pub fn peer_form(&self) -> &'static str {
         match self {
-            Self::Packet { .. } | Self::Xdp { .. } => "a MAC address",
+            Self::Packet { .. } | Self::Xdp { .. } | Self::Dpdk { .. } => "a MAC address",
             Self::Udp { listen, .. } if listen.is_ipv4() => "an IPv4 ADDRESS:PORT",
             Self::Udp { .. } => "an IPv6 [ADDRESS]:PORT",
             Self::Ring { .. } => "ring:N",
@@ -77,6 +81,11 @@ impl fmt::Display for LinkKind {
                 mode.map_or(Ok(()), |(mode, _)| write!(f, ",mode={mode}"))
             }
             Self::Ring { hub, port } => write!(f, "{}#{port}", hub.display()),
+            Self::Dpdk { device, mtu, mac, .. } => {
+                f.write_str(device)?;
+                mtu.map_or(Ok(()), |mtu| write!(f, ",mtu={mtu}"))?;
+                mac.map_or(Ok(()), |mac| write!(f, ",mac={}", Address::Mac(mac)))
+            }
         }
     }
 }
@@ -125,8 +134,31 @@ fn parse(text: &str) -> Result<LinkKind, String> {
             let (hub, port) = found.ok_or("write ring:FOLDER#N, as in ring:/run/etherslot/hub#1")?;
             Ok(LinkKind::Ring { hub: hub.into(), port })
         }
-        _ => Err("kinds are packet, udp, xdp and ring".to_owned()),
+        "dpdk" => dpdk(rest),
+        _ => Err("kinds are packet, udp, xdp, ring and dpdk".to_owned()),
     }
+}
+
+fn dpdk(text: &str) -> Result<LinkKind, String> {
+    let (mut device, mut mtu, mut mac) = (Vec::new(), None, None);
+    for word in text.split(',') {
+        match word.split_once('=') {
+            Some(("mtu", value)) => {
+                let value = value.parse().ok().filter(|mtu| DPDK_MTU.contains(mtu));
+                let wrong = || format!("mtu is {} to {}", DPDK_MTU.start(), DPDK_MTU.end());
+                mtu = Some(value.ok_or_else(wrong)?);
+            }
+            Some(("mac", value)) => match value.parse() {
+                Ok(Address::Mac(octets)) => mac = Some(octets),
+                _ => return Err("mac is an Ethernet address, as in mac=02:00:00:00:00:01".to_owned()),
+            },
+            _ => device.push(word),
+        }
+    }
+    if device.first().is_none_or(|name| name.is_empty()) {
+        return Err("write the device after the colon, as in dpdk:net_memif0,role=server".to_owned());
+    }
+    Ok(LinkKind::Dpdk { device: device.join(","), eal: Vec::new(), mtu, mac })
 }
 
 fn interface(name: &str) -> Result<String, String> {
@@ -169,6 +201,13 @@ mod tests {
             let link: LinkKind = text.parse().expect(text);
             assert_eq!(link.to_string(), text);
         }
+        let memif = "dpdk:net_memif0,role=server,socket=/run/m,mtu=9000,mac=02:00:00:00:00:01";
+        let link: LinkKind = memif.parse().expect(memif);
+        assert_eq!(link.to_string(), memif);
+        assert!(
+            matches!(link, LinkKind::Dpdk { device, .. } if device == "net_memif0,role=server,socket=/run/m")
+        );
+        assert!("dpdk:0000:03:00.0".parse::<LinkKind>().is_ok());
     }
 
     #[test]
@@ -186,6 +225,9 @@ mod tests {
             ("xdp:eth0,mode=fast", "native"),
             ("xdp:eth0,mtu=1500", "queue=…, mode=…"),
             ("ring:/run/hub#-1", "FOLDER#N"),
+            ("dpdk:", "net_memif0"),
+            ("dpdk:net_memif0,mac=2", "02:00:00:00:00:01"),
+            ("dpdk:net_memif0,mtu=10000", "576 to 9216"),
             ("udp:4700", "udp:0.0.0.0:4700"),
             ("udp:0.0.0.0:1,mut=1", "mtu=…"),
             ("udp:0.0.0.0:1,mtu=1", "624 to 9284"),
@@ -207,6 +249,8 @@ mod tests {
             ("xdp:eth0", "02:00:00:00:00:01", true),
             ("ring:/hub#1", "ring:2", true),
             ("ring:/hub#1", "memory:2", false),
+            ("dpdk:net_memif0", "02:00:00:00:00:01", true),
+            ("dpdk:net_memif0", "ring:2", false),
         ] {
             let link: LinkKind = link.parse().expect(link);
             assert_eq!(link.reaches(&peer.parse().expect(peer)), reached, "{link} {peer}");

@@ -41,9 +41,14 @@ impl Links {
         self.ports.iter().filter_map(Port::fd)
     }
 
-    /// Whether the owner may sleep on [`Links::fds`]: no frames have arrived at any of them.
+    /// Whether any of them has nothing that becomes readable, and has to be looked at again and again.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.ports.iter().any(|port| port.fd().is_none())
+    }
+
+    /// Whether the owner may sleep on [`Links::fds`]: no frames have arrived at any of those that have one.
     pub(crate) fn before_sleep(&mut self) -> bool {
-        self.ports.iter_mut().all(Port::before_sleep)
+        self.ports.iter_mut().all(|port| port.fd().is_none() || port.before_sleep())
     }
 
     /// Tells all of them the time.

@@ -98,6 +98,17 @@ pub enum LinkKind {
         /// The number in it that is ours.
         port: u32,
     },
+    /// A device of DPDK.
+    Dpdk {
+        /// Its name with its arguments: `net_memif0,role=server`, `0000:03:00.0`.
+        device: String,
+        /// Further arguments of EAL, the same for all such links.
+        eal: Vec<String>,
+        /// The largest payload of an Ethernet frame, if it is not the device's.
+        mtu: Option<u16>,
+        /// The Ethernet address, if it is not the device's.
+        mac: Option<[u8; 6]>,
+    },
 }
 
 /// Sessions.

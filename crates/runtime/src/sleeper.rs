@@ -15,6 +15,7 @@ pub(crate) struct Sleeper {
     /// How long to poll; by what [`Polling`] has seen if not given.
     busy_poll_ns: Option<u64>,
     polling: Polling,
+    longest_sleep_ns: u64,
     last_progress_ns: u64,
     control_woke: bool,
 }
@@ -25,6 +26,8 @@ const CONTROL: u64 = 1;
 
 /// Sleeps are cut to this, so that nothing that failed to wake the daemon delays it for ever.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
+/// The same where a link can't wake the daemon: what arrives in idle times waits this long, for some percent of a core.
+const NAP_NS: u64 = 50_000;
 
 impl Sleeper {
     /// A sleeper that polls for `busy_poll` after the last progress; without it, as long as that pays.
@@ -34,9 +37,17 @@ impl Sleeper {
             epoll,
             busy_poll_ns: busy_poll.map(|time| time.as_nanos() as u64),
             polling: Polling::default(),
+            longest_sleep_ns: LONGEST_SLEEP_NS,
             last_progress_ns: 0,
             control_woke: false,
         })
+    }
+
+    /// Something has to be polled: only naps from now on.
+    pub(crate) fn nap(&mut self) {
+        self.longest_sleep_ns = NAP_NS;
+        // The kernel would stretch a nap to twice its length; if it won't do otherwise, so be it.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     }
 
     /// Wakes when `fd` is readable.
@@ -76,7 +87,7 @@ impl Sleeper {
             return Ok(());
         }
         let sleep_ns =
-            deadline_ns.map_or(LONGEST_SLEEP_NS, |at| at.saturating_sub(now_ns)).min(LONGEST_SLEEP_NS);
+            deadline_ns.map_or(u64::MAX, |at| at.saturating_sub(now_ns)).min(self.longest_sleep_ns);
         if sleep_ns == 0 || !before_sleep() {
             return Ok(());
         }

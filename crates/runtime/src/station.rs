@@ -22,9 +22,12 @@ pub(crate) struct Station {
 impl Station {
     /// Takes over the process's signals and opens the links.
     pub(crate) fn open(run: &LoopOptions, links: &[LinkOptions]) -> Result<Self, StartError> {
-        let (signals, sleeper) = (Signals::install()?, Sleeper::new(run.busy_poll)?);
+        let (signals, mut sleeper) = (Signals::install()?, Sleeper::new(run.busy_poll)?);
         sleeper.watch(signals.fd())?;
         let links = Links::open(links)?;
+        if links.is_polled() {
+            sleeper.nap();
+        }
         for fd in links.fds() {
             sleeper.watch(fd)?;
         }
