@@ -313,6 +313,8 @@ impl Controller {
             | Step::Count
             | Step::CreateCq(_)
             | Step::CreateSq(_) => return self.administer(now_ns, machine),
+            // Only `check` has it asked.
+            Step::Ready if !self.asked => return false,
             Step::Ready => {
                 let read = access(&mut self.asked, now_ns, machine, bar_read(register::CSTS, 4));
                 let Some(status) = read.map(u32_of) else { return false };

@@ -108,6 +108,20 @@ fn one_doorbell_serves_all_that_was_submitted_in_a_round() {
 }
 
 #[test]
+fn a_controller_that_is_well_is_asked_for_nothing_but_the_work() {
+    let mut world = World::ready(config());
+    let accesses =
+        |world: &World| world.initiator.node().slot_counters().next().map(|counters| counters.accesses);
+    world.step();
+    let before = accesses(&world).unwrap();
+    let mut load = Load::new(4, 8);
+    load.run(&mut world, 1, 500);
+    // The doorbell of each, and that of the Completion Queue once in a while.
+    let made = accesses(&world).unwrap() - before;
+    assert!((500..600).contains(&made), "{made}");
+}
+
+#[test]
 fn a_link_that_loses_and_reorders_changes_nothing_but_the_time() {
     for seed in 1..=6 {
         let impairment =
