@@ -26,8 +26,6 @@ const RETRY_NS: u64 = 1_000_000_000;
 const PACE_NS: u64 = 100_000;
 /// Between two looks at requests that may have taken too long.
 const CHECK_NS: u64 = 50_000_000;
-/// A controller that completed nothing for so long, though something is under way, is asked whether it is well.
-const QUIET_NS: u64 = 1_000_000_000;
 /// Steps at one call, so that a device that answers everything at once does not hold us.
 const STEPS: usize = 64;
 /// Where the controller is told to see its buffer: no address of ours, and of no BAR.
@@ -339,7 +337,7 @@ impl Controller {
     }
 
     /// A Controller Reset.
-    fn start_over<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<A>) {
+    pub(super) fn start_over<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<A>) {
         self.harvest(machine.arena());
         self.counters.resets += 1;
         self.asked = false;
@@ -580,46 +578,9 @@ impl Controller {
         );
     }
 
-    fn done(&self) -> u64 {
+    /// Requests that ended, one way or the other.
+    pub(super) fn done(&self) -> u64 {
         self.counters.completed + self.counters.failed
-    }
-
-    /// Looks for requests that took too long, and for a controller that is silent.
-    fn check<A: Copy + Eq + fmt::Display>(&mut self, now_ns: u64, machine: &mut Machine<A>) -> bool {
-        let give_up_ns = self.config.give_up_ns;
-        let before = self.ended.len();
-        if matches!(self.step, Step::Unusable) {
-            self.end_waiting(DiskError::Unusable, |_| true);
-        } else {
-            let error = if machine.device().is_some() { DiskError::TimedOut } else { DiskError::Lost };
-            self.end_waiting(error, |slot| now_ns - slot.taken_ns > give_up_ns);
-        }
-        if !self.is_ready() {
-            return self.ended.len() != before;
-        }
-        let late_ns = self.config.command_timeout_ns;
-        let under_way = || {
-            let slots = self.queues.iter().flat_map(|queue| &queue.slots);
-            slots.filter(|slot| slot.state == State::UnderWay)
-        };
-        let is_late =
-            under_way().any(|slot| now_ns - slot.sent_ns > late_ns || now_ns - slot.taken_ns > give_up_ns);
-        let is_idle = under_way().next().is_none();
-        if self.done() != self.quiet_at || is_idle {
-            (self.quiet_since_ns, self.quiet_at) = (now_ns, self.done());
-        }
-        if is_late {
-            tracing::warn!("commands are not done in time; resetting the controller");
-            self.start_over(machine);
-            return true;
-        }
-        if now_ns - self.quiet_since_ns > QUIET_NS {
-            self.quiet_since_ns = now_ns;
-            self.asked = self.asked
-                || machine.ask(now_ns, Access::BarRead { bar: REGISTERS, offset: register::CSTS, bytes: 4 });
-            return true;
-        }
-        self.ended.len() != before
     }
 }
 

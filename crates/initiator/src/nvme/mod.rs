@@ -4,7 +4,7 @@
 //! rung once for all that was submitted in a round, completions are taken in the round in which they came. Buffers, PRP lists
 //! and queues lie in the arena from the start; nothing is allocated for a request.
 //!
-//! `bring_up` starts a controller and starts it again after every loss and reset; the requests that were under way are
+//! `bring_up` starts a controller and starts it again after every loss and reset, `watch` sees when that is due; the requests that were under way are
 //! submitted again then. That is safe because a controller that was reset has none of them, and because each of
 //! them does the same when it is done twice. A buffer goes back to its user only when no controller can reach it.
 
@@ -15,6 +15,7 @@ mod identify;
 mod queue;
 mod ring;
 mod sqe;
+mod watch;
 
 use std::fmt;
 
