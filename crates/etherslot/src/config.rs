@@ -118,6 +118,8 @@ enum Mode {
 struct Session {
     /// Published behaviour: in-order receiver, Go-Back-N.
     classic: bool,
+    /// Memory comes along with doorbells: yes, if it is not said.
+    read_ahead: Option<bool>,
     /// The most paths of a session.
     #[serde(deserialize_with = "value::paths")]
     paths: Option<u8>,
@@ -358,6 +360,7 @@ fn session_options(session: &Session, links: usize) -> Result<SessionOptions> {
     ensure!(dead_after <= Duration::from_secs(4), "[session] dead_after is more than 4s: use 4s or less");
     Ok(SessionOptions {
         classic: session.classic,
+        read_ahead: session.read_ahead.unwrap_or(true),
         paths: session.paths.unwrap_or(links as u8),
         window_frames: session.window_frames,
         dead_after,

@@ -141,6 +141,7 @@ impl Reach {
         );
         let session = SessionOptions {
             classic: false,
+            read_ahead: true,
             window_frames: None,
             paths: kinds.len() as u8,
             dead_after: config::DEFAULT_DEAD_AFTER,
