@@ -2,6 +2,7 @@
 #![allow(clippy::cast_precision_loss)] // Of rates and scaled numbers three digits are shown.
 
 mod config;
+mod export;
 mod link;
 mod nvme;
 mod stat;
@@ -42,6 +43,8 @@ enum Command {
     /// Uses remote NVMe devices from this very machine, without a VM.
     #[command(subcommand)]
     Nvme(nvme::Nvme),
+    /// Offers a remote disk to programs by the Network Block Device protocol (NBD).
+    Export(Box<export::Export>),
     /// Started by `host`, to end its guests' connections in order should it be killed.
     #[command(hide = true)]
     Keeper,
@@ -104,6 +107,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Stat(stat) => stat.run()?,
         Command::Link(link) => link.run()?,
         Command::Nvme(nvme) => nvme.run()?,
+        Command::Export(export) => export.run()?,
         Command::Keeper => etherslot_runtime::keeper::run()?,
     }
     Ok(())

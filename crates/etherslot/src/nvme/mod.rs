@@ -10,6 +10,8 @@ mod workload;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub(crate) use target::Target;
+
 #[derive(Subcommand)]
 pub(crate) enum Nvme {
     /// Lists the namespaces of devices.

@@ -26,7 +26,8 @@ pub(crate) struct Reach {
     /// Wait for so long for the device to be there.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = humantime::parse_duration)]
     wait: Duration,
-    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once. The default is 50us, but never to sleep for `bench`.
+    /// Poll for this long before sleeping, as in 50us; 0s sleeps at once. The default is 50us, never to sleep for `bench`, and as
+    /// long as it pays for `export`.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     busy_poll: Option<Duration>,
     /// Write all frames of the link to this pcapng file.
@@ -56,8 +57,12 @@ fn faults(text: &str) -> Result<String, String> {
 }
 
 impl Target {
-    /// The device, ready.
-    pub(crate) fn connect(&self, driver: nvme::Config, busy_poll: Duration) -> Result<Client> {
+    /// The device, ready. `busy_poll` is how long to poll if the command line does not say; `None`: as long as it pays.
+    pub(crate) fn connect(
+        &self,
+        driver: nvme::Config,
+        busy_poll: impl Into<Option<Duration>>,
+    ) -> Result<Client> {
         let driver = nvme::Config { nsid: self.nsid, ..driver };
         self.reach.connect(&self.device, driver, busy_poll)
     }
@@ -84,17 +89,27 @@ impl Reach {
     }
 
     /// The device of this name, ready.
-    pub(crate) fn connect(&self, device: &str, driver: nvme::Config, busy_poll: Duration) -> Result<Client> {
-        let mut client = Client::open(&self.options(device, driver, busy_poll)?)?;
+    pub(crate) fn connect(
+        &self,
+        device: &str,
+        driver: nvme::Config,
+        busy_poll: impl Into<Option<Duration>>,
+    ) -> Result<Client> {
+        let mut client = Client::open(&self.options(device, driver, busy_poll.into())?)?;
         client.connect(self.wait)?;
         Ok(client)
     }
 
-    fn options(&self, device: &str, driver: nvme::Config, busy_poll: Duration) -> Result<ClientOptions> {
+    fn options(
+        &self,
+        device: &str,
+        driver: nvme::Config,
+        busy_poll: Option<Duration>,
+    ) -> Result<ClientOptions> {
         let run = LoopOptions {
             // A box takes the later of two nodes of one name for the earlier one's next life.
             name: format!("nvme-{}", std::process::id()),
-            busy_poll: Some(self.busy_poll.unwrap_or(busy_poll)),
+            busy_poll: self.busy_poll.or(busy_poll),
             control: None,
         };
         if let Some(path) = &self.config {
@@ -186,7 +201,7 @@ mod tests {
     fn options(words: &[&str]) -> Result<ClientOptions, String> {
         let cli = Cli::try_parse_from([&["nvme"], words].concat()).map_err(|error| error.to_string())?;
         let Target { device, reach, .. } = cli.target;
-        reach.options(&device, nvme::Config::default(), Duration::ZERO).map_err(|error| format!("{error:#}"))
+        reach.options(&device, nvme::Config::default(), None).map_err(|error| format!("{error:#}"))
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Doors {
         self.doors.clear();
     }
 
-    /// Lets clients in, and tells the server which have something for it. True if any.
+    /// Tells the server which clients may have something for it, and lets new ones in. True if there were such.
     pub(super) fn poll(&mut self, now_ns: u64, server: &mut Server<Stream>) -> io::Result<bool> {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS];
@@ -159,6 +159,7 @@ impl Doors {
             Err(Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
+        let mut progress = false;
         for event in &events[..count] {
             let (number, flags) = (event.data.u64(), event.flags);
             match number.checked_sub(LISTENERS) {
@@ -166,10 +167,13 @@ impl Doors {
                     let ends = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
                     server.wake(number as usize, flags.intersects(ends));
                 }
-                Some(door) => self.let_in(door as usize, now_ns, server)?,
+                Some(door) => {
+                    self.let_in(door as usize, now_ns, server)?;
+                    progress = true;
+                }
             }
         }
-        Ok(count != 0)
+        Ok(progress)
     }
 
     fn let_in(&self, door: usize, now_ns: u64, server: &mut Server<Stream>) -> io::Result<()> {
