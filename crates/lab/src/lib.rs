@@ -44,7 +44,7 @@ pub use net::{
     BOX_MAC, Ethernet, HOST_MAC, INTERFACE, Net, NetOptions, SECOND_BOX_MAC, SECOND_HOST_MAC,
     SECOND_INTERFACE, Side, Traffic,
 };
-pub use packages::ensure_net;
+pub use packages::{ensure_nbd_clients, ensure_net};
 pub use pcap::{ETHERTYPE, Tally, tally};
 pub use process::Process;
 pub use qemu::Qemu;

@@ -29,6 +29,8 @@ const NET_PROGRAMS: &[Program] = &[
 ];
 /// For guests and captures.
 const GUEST_PROGRAMS: &[Program] = &[("mmdebstrap", "mmdebstrap"), ("tcpdump", "tcpdump")];
+/// Users of an exported disk.
+const NBD_PROGRAMS: &[Program] = &[("fio", "fio"), ("nbdcopy", "libnbd-bin"), ("qemu-io", "qemu-utils")];
 /// mmdebstrap checks signatures by this file; the package of any supported release has the keys of the suites used here.
 const KEYRING: (&str, &str) = ("/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring");
 
@@ -70,6 +72,12 @@ fn check_root() -> Result<()> {
 pub fn ensure_net() -> Result<()> {
     check_root()?;
     install(packages_of(NET_PROGRAMS), &mut |text| eprintln!("lab: {text}"))
+}
+
+/// The same for the programs that use an exported disk.
+pub fn ensure_nbd_clients() -> Result<()> {
+    check_root()?;
+    install(packages_of(NBD_PROGRAMS), &mut |text| eprintln!("lab: {text}"))
 }
 
 /// Installs whatever the lab's own programs lack on this machine.

@@ -1,8 +1,9 @@
-//! A session on a real link: what a node tells of it, and whether the simulator tells the truth. They need root, no guest,
-//! and a minute: `./run test link`.
+//! A session on a real link: what a node tells of it, and whether the simulator tells the truth; and a remote
+//! disk under the programs of others. They need root, no guest, and a minute: `./run test link`.
 //!
 //! One at a time, please (`--test-threads=1`): each measures.
 
+mod export;
 mod goodput;
 mod paths;
 mod stat;
