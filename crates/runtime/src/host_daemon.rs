@@ -300,8 +300,9 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         if signals.report() {
             show().log();
         }
-        let deadline_ns = [node.deadline_ns(), control.deadline_ns()].into_iter().flatten().min();
-        station.end_round(progress, deadline_ns)?;
+        station.end_round(progress, || {
+            [node.deadline_ns(), control.deadline_ns()].into_iter().flatten().min()
+        })?;
     }
     node.close();
     transmit(&mut node, &mut station);

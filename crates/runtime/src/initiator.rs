@@ -175,11 +175,8 @@ impl Client {
     /// The end of the round: sleeps if nothing was done for a while, until `deadline_ns` at most.
     #[inline]
     pub fn rest(&mut self, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
-        if progress {
-            return self.station.end_round(true, None);
-        }
-        let deadline_ns = [self.initiator.deadline_ns(), deadline_ns].into_iter().flatten().min();
-        self.station.end_round(false, deadline_ns)
+        let Self { station, initiator, .. } = self;
+        station.end_round(progress, || [initiator.deadline_ns(), deadline_ns].into_iter().flatten().min())
     }
 
     /// The time of this round, ns since the start.

@@ -17,12 +17,22 @@ pub(crate) struct Sleeper {
     polling: Polling,
     longest_sleep_ns: u64,
     last_progress_ns: u64,
+    /// Rounds of polling.
+    rounds: u32,
+    /// When the descriptors were looked at last.
+    looked_ns: u64,
     control_woke: bool,
 }
 
 /// What an event is of: the control socket, or anything else, which is looked at in every round anyway.
 const OTHER: u64 = 0;
 const CONTROL: u64 = 1;
+
+/// Descriptors are looked at this often even if there is always something to do.
+const LOOK_NS: u64 = 10_000_000;
+/// Who is to poll for this long is meant to poll without end, and lets others run once in so many rounds.
+const SPARE_NS: u64 = 1_000_000;
+const YIELD_ROUNDS: u32 = 64;
 
 /// Sleeps are cut to this, so that nothing that failed to wake the daemon delays it for ever.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
@@ -39,6 +49,8 @@ impl Sleeper {
             polling: Polling::default(),
             longest_sleep_ns: LONGEST_SLEEP_NS,
             last_progress_ns: 0,
+            rounds: 0,
+            looked_ns: 0,
             control_woke: false,
         })
     }
@@ -66,31 +78,53 @@ impl Sleeper {
     }
 
     /// Called after each round of the loop: returns at once if there was progress, or not long ago; otherwise, unless
-    /// `before_sleep` says that there is work after all, sleeps until a watched descriptor is readable or `deadline_ns` has come.
+    /// `before_sleep` says that there is work after all, sleeps until a watched descriptor is readable or what `deadline_ns` says
+    /// has come.
     pub(crate) fn rest(
         &mut self,
         now_ns: u64,
         progress: bool,
-        deadline_ns: Option<u64>,
-        before_sleep: &mut dyn FnMut() -> bool,
+        deadline_ns: impl FnOnce() -> Option<u64>,
+        before_sleep: impl FnOnce() -> bool,
     ) -> io::Result<()> {
         let goes_on = match self.busy_poll_ns {
             None => self.polling.goes_on(now_ns, progress),
-            Some(busy_poll_ns) => progress || now_ns - self.last_progress_ns < busy_poll_ns,
+            Some(busy_poll_ns) => progress || now_ns.saturating_sub(self.last_progress_ns) < busy_poll_ns,
         };
         if progress {
             self.last_progress_ns = now_ns;
+        }
+        if progress || goes_on {
+            // Who never sleeps hears of the control socket all the same.
+            if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
+                return self.wait(now_ns, 0);
+            }
+            if goes_on && !progress {
+                self.let_others_run();
+            }
             return Ok(());
         }
-        if goes_on {
-            std::thread::yield_now();
-            return Ok(());
-        }
-        let sleep_ns =
-            deadline_ns.map_or(u64::MAX, |at| at.saturating_sub(now_ns)).min(self.longest_sleep_ns);
+        let left_ns = deadline_ns().map_or(u64::MAX, |at| at.saturating_sub(now_ns));
+        let sleep_ns = left_ns.min(self.longest_sleep_ns);
         if sleep_ns == 0 || !before_sleep() {
             return Ok(());
         }
+        self.wait(now_ns, sleep_ns)
+    }
+
+    /// Polling for a long time is for who has a processor to spare.
+    fn let_others_run(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        let is_spare = self.busy_poll_ns.is_some_and(|time_ns| time_ns >= SPARE_NS);
+        if is_spare && !self.rounds.is_multiple_of(YIELD_ROUNDS) {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
+    fn wait(&mut self, now_ns: u64, sleep_ns: u64) -> io::Result<()> {
+        self.looked_ns = now_ns;
         let timeout = Timespec {
             tv_sec: (sleep_ns / 1_000_000_000).cast_signed(),
             tv_nsec: (sleep_ns % 1_000_000_000).cast_signed(),
@@ -120,11 +154,11 @@ mod tests {
         let mut sleeper = Sleeper::new(Some(Duration::ZERO)).unwrap();
         sleeper.watch(reader.as_fd()).unwrap();
         let started = Instant::now();
-        sleeper.rest(1_000, false, Some(1_000 + 5_000_000), &mut || true).unwrap();
+        sleeper.rest(1_000, false, || Some(1_000 + 5_000_000), || true).unwrap();
         assert!(started.elapsed() >= Duration::from_millis(5));
         writer.write_all(b"x").unwrap();
         let started = Instant::now();
-        sleeper.rest(1_000, false, None, &mut || true).unwrap();
+        sleeper.rest(1_000, false, || None, || true).unwrap();
         assert!(started.elapsed() < Duration::from_millis(100));
     }
 
@@ -132,16 +166,16 @@ mod tests {
     fn does_not_sleep_when_frames_came_in_the_last_moment() {
         let mut sleeper = Sleeper::new(Some(Duration::ZERO)).unwrap();
         let started = Instant::now();
-        sleeper.rest(1_000, false, None, &mut || false).unwrap();
+        sleeper.rest(1_000, false, || None, || false).unwrap();
         assert!(started.elapsed() < Duration::from_millis(50));
     }
 
     #[test]
     fn does_not_sleep_while_there_is_progress() {
         let mut sleeper = Sleeper::new(Some(Duration::from_secs(1))).unwrap();
-        sleeper.rest(1_000, true, None, &mut || true).unwrap();
+        sleeper.rest(1_000, true, || None, || true).unwrap();
         let started = Instant::now();
-        sleeper.rest(2_000, false, None, &mut || true).unwrap();
+        sleeper.rest(2_000, false, || None, || true).unwrap();
         assert!(started.elapsed() < Duration::from_millis(50));
     }
 }

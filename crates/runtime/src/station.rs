@@ -17,6 +17,8 @@ pub(crate) struct Station {
     pub(crate) links: Links,
     pub(crate) signals: Signals,
     pub(crate) sleeper: Sleeper,
+    /// The time of this round.
+    round_ns: u64,
 }
 
 impl Station {
@@ -31,7 +33,7 @@ impl Station {
         for fd in links.fds() {
             sleeper.watch(fd)?;
         }
-        Ok(Self { clock: Clock::start(), links, signals, sleeper })
+        Ok(Self { clock: Clock::start(), links, signals, sleeper, round_ns: 0 })
     }
 
     /// What the sessions of a node of this name are set up with.
@@ -47,15 +49,22 @@ impl Station {
     /// is what controllers go by for seconds.
     pub(crate) fn receive(&mut self, handle: &mut dyn FnMut(u64, &Via, &[u8])) -> (u64, bool) {
         let clock = self.clock;
-        self.links.tick(clock.now_ns());
+        let begun_ns = clock.now_ns();
+        self.links.tick(begun_ns);
         let frames = self.links.receive(&mut |from, frame| handle(clock.now_ns(), from, frame));
-        (clock.now_ns(), frames != 0)
+        self.round_ns = if frames == 0 { begun_ns } else { clock.now_ns() };
+        (self.round_ns, frames != 0)
     }
 
-    /// The end of a round: sleeps if nothing was done for a while.
-    pub(crate) fn end_round(&mut self, progress: bool, node_deadline_ns: Option<u64>) -> io::Result<()> {
-        let deadline_ns = [node_deadline_ns, self.links.poll_at()].into_iter().flatten().min();
-        let Self { clock, links, sleeper, .. } = self;
-        sleeper.rest(clock.now_ns(), progress, deadline_ns, &mut || links.before_sleep())
+    /// The end of a round: sleeps if nothing was done for a while, until the node's deadline at most.
+    pub(crate) fn end_round(
+        &mut self,
+        progress: bool,
+        node_deadline_ns: impl FnOnce() -> Option<u64>,
+    ) -> io::Result<()> {
+        let Self { links, sleeper, round_ns, .. } = self;
+        let poll_at_ns = links.poll_at();
+        let deadline_ns = || [node_deadline_ns(), poll_at_ns].into_iter().flatten().min();
+        sleeper.rest(*round_ns, progress, deadline_ns, || links.before_sleep())
     }
 }

@@ -42,7 +42,7 @@ pub fn serve(options: &EndOptions) -> Result<(), StartError> {
         });
         let Station { clock, links, .. } = &mut station;
         progress |= server.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames));
-        station.end_round(progress, server.deadline_ns())?;
+        station.end_round(progress, || server.deadline_ns())?;
     }
     server.close();
     let Station { clock, links, .. } = &mut station;
@@ -81,7 +81,7 @@ pub fn test(
         }
         let Station { clock, links, .. } = &mut station;
         progress |= client.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames));
-        station.end_round(progress, client.deadline_ns()).map_err(StartError::from)?;
+        station.end_round(progress, || client.deadline_ns()).map_err(StartError::from)?;
     }
     let measured = client.measured().map_err(|failed| TestError::Failed { peer: peers[0], failed })?;
     Ok(Report {
