@@ -93,6 +93,8 @@ pub(crate) struct Pack {
     tail: u32,
     /// The slot of each sequence, by its place in the ring.
     slots: Box<[u32]>,
+    /// How many places behind the tail have slots that were freed last: they are used next, as they are in the processor's caches.
+    warm: u32,
     /// The first express frames of those that have not left.
     express: u32,
     /// Frames that are not express count up: that of the next to leave, and of the one at `tail`.
@@ -126,6 +128,7 @@ impl Pack {
             max_parts: max_parts(body_max(frame_bytes)),
             tail: first,
             slots: (0..slots).collect(),
+            warm: 0,
             express: 0,
             bulk_next: 1,
             bulk_tail: 1,
@@ -269,7 +272,7 @@ impl Pack {
             at = before;
         }
         self.slots[place(sequence)] = free;
-        self.tail = end;
+        self.advance(end);
     }
 
     /// Writes a part into the frame; bytes of its body then.
@@ -300,9 +303,14 @@ impl Pack {
     /// Ends the frame under construction, if it has anything in it.
     fn close(&mut self) {
         if self.is_open() {
-            self.tail = self.tail.wrapping_add(1);
+            self.advance(self.tail.wrapping_add(1));
             self.bulk_tail = self.bulk_tail.wrapping_add(1);
         }
+    }
+
+    fn advance(&mut self, tail: u32) {
+        self.tail = tail;
+        self.warm = self.warm.saturating_sub(1);
     }
 
     /// The next frame has left for the first time.
@@ -329,6 +337,12 @@ impl Pack {
             body = rest;
         }
         self.bodies[slot] = Body::default();
+        // Places from the tail to a whole ring behind this one are free, and it is.
+        let next = self.tail.wrapping_add(1 + self.warm);
+        if next.wrapping_sub(sequence) <= self.mask {
+            self.slots.swap((sequence & self.mask) as usize, (next & self.mask) as usize);
+            self.warm += 1;
+        }
     }
 
     fn slot(&self, sequence: u32) -> usize {
