@@ -16,6 +16,9 @@ use crate::guest_config::{GuestConfig, RegisterWrite};
 use crate::host_api::{Device, Guest, Interrupts};
 use crate::out::{send_control, send_read_tlp, send_tlp};
 
+/// Bytes of the Function's reads that are answered in one poll: they leave while the next are copied.
+const POLL_BYTES: usize = 32 << 10;
+
 impl Slot {
     /// Goes on with everything that can go on. True if something was done.
     pub(crate) fn poll(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
@@ -269,8 +272,9 @@ impl Slot {
     /// Answers the Function's reads from guest memory, as far as the session has room.
     fn answer_reads(&mut self, session: &mut Session, guest: &mut dyn Guest) -> bool {
         let mut progress = false;
+        let mut answered = 0;
         while let Some(read) = self.reads.front_mut() {
-            if session.room_for(self.stream) == 0 {
+            if session.room_for(self.stream) == 0 || answered >= POLL_BYTES {
                 break;
             }
             progress = true;
@@ -309,6 +313,7 @@ impl Slot {
             } else {
                 self.counters.dma_reads += 1;
                 self.counters.dma_read_bytes += bytes as u64;
+                answered += bytes;
             }
             self.reads.pop_front();
         }
