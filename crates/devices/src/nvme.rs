@@ -31,6 +31,7 @@ mod medium;
 mod namespace;
 mod queue;
 mod registers;
+mod scatter;
 mod slot;
 mod status;
 mod transfer;

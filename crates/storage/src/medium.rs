@@ -128,6 +128,13 @@ pub trait Medium {
     /// Starts what was submitted and hands over what is done, in any order. True if something was.
     fn poll(&mut self, now_ns: u64, done: &mut dyn FnMut(Done)) -> bool;
 
+    /// The content of a range, from a medium that is memory: what a Read submitted now would read. None from all others, and
+    /// beyond the end.
+    fn peek(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let _ = (offset, bytes);
+        None
+    }
+
     /// Readable when something is done.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -165,6 +165,10 @@ impl Medium for RamMedium {
         any
     }
 
+    fn peek(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        self.region.as_slice().get(usize::try_from(offset).ok()?..)?.get(..bytes)
+    }
+
     /// What is to do is to be done at once.
     fn deadline_ns(&self) -> Option<u64> {
         (!self.done.is_empty() || !self.zeroing.is_empty()).then_some(0)

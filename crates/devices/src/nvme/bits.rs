@@ -6,6 +6,9 @@ pub(crate) const VERSION: u32 = 0x0001_0400;
 /// The only memory page size: CC.MPS, CAP.MPSMIN and CAP.MPSMAX are 0. Larger host pages are several of these.
 pub(crate) const PAGE_BYTES: u32 = 4096;
 
+/// Bytes of the largest logical block there is.
+pub(crate) const MAX_BLOCK_BYTES: usize = 4096;
+
 /// Bytes of a Submission Queue Entry.
 pub(crate) const SQE_BYTES: usize = 64;
 /// Bytes of a Completion Queue Entry.

@@ -14,8 +14,8 @@ use etherslot_pci::function::{Bus, Entry, Fault};
 /// Slots that only admin commands get: I/O can't keep the host from asking what is wrong.
 const ADMIN_SLOTS: usize = 4;
 
-/// Bytes one command writes to memory before it is another's turn.
-const TURN_BYTES: u32 = 128 << 10;
+/// Commands started in one poll: what they bring leaves while the next are worked on, so that the host works at the same time.
+const POLL_COMMANDS: usize = 8;
 
 /// What a read of memory is for, as the Bus hands it back.
 ///
@@ -163,7 +163,7 @@ impl Queues {
 
 /// How a step with the bus went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// As far as it goes for now.
     Done,
     /// It would go on if there were room.
@@ -250,21 +250,25 @@ impl Nvme {
         Some(asked)
     }
 
-    /// Starts what has been fetched, in the order of each queue.
+    /// Starts what has been fetched, in the order of each queue; some of it, if it is much.
     pub(super) fn start_fetched(&mut self) -> bool {
-        let mut any = false;
+        let mut left = POLL_COMMANDS;
         for qid in members(std::mem::take(&mut self.queues.fetched)) {
             while let Some(sq) = self.queues.sqs[qid].as_mut() {
                 let Some(index) = sq.first() else { break };
                 if self.slots[usize::from(index)].phase != Phase::Fetched {
                     break;
                 }
+                if left == 0 {
+                    self.queues.fetched |= 1 << qid;
+                    break;
+                }
+                left -= 1;
                 sq.advance();
                 self.start(index);
-                any = true;
             }
         }
-        any
+        left != POLL_COMMANDS
     }
 
     fn start(&mut self, index: u16) {
@@ -374,33 +378,6 @@ impl Nvme {
         any
     }
 
-    /// Writes memory for whom it is needed.
-    pub(super) fn run_writing(&mut self, bus: &mut dyn Bus) -> bool {
-        let mut any = false;
-        while let Some(index) = self.writing.pop_front() {
-            self.slots[usize::from(index)].queued = false;
-            let before = self.slots[usize::from(index)].transfer.done();
-            let step = match self.slots[usize::from(index)].phase {
-                Phase::Scatter => self.scatter_step(index, bus),
-                _ => Step::Done,
-            };
-            let slot = &mut self.slots[usize::from(index)];
-            any |= step != Step::NoRoom || slot.transfer.done() != before;
-            if step != Step::Done {
-                slot.queued = true;
-            }
-            match step {
-                Step::Done => {}
-                Step::Turn => self.writing.push_back(index),
-                Step::NoRoom => {
-                    self.writing.push_front(index);
-                    break;
-                }
-            }
-        }
-        any
-    }
-
     fn gather_step(&mut self, index: u16, bus: &mut dyn Bus) -> Step {
         let slot = &mut self.slots[usize::from(index)];
         if !slot.status.is_success() {
@@ -469,50 +446,6 @@ impl Nvme {
         if slot.phase == Phase::Scatter {
             self.want_writing(index);
         }
-        Step::Done
-    }
-
-    fn scatter_step(&mut self, index: u16, bus: &mut dyn Bus) -> Step {
-        let slot = &mut self.slots[usize::from(index)];
-        let start = slot.transfer.done();
-        loop {
-            match slot.transfer.next() {
-                Next::Data { address, bytes } => {
-                    let done = slot.transfer.done() as usize;
-                    if done as u32 - start >= TURN_BYTES {
-                        return Step::Turn;
-                    }
-                    let Some(buf) = &slot.buf else { break };
-                    let bytes = bytes.min(TURN_BYTES) as usize;
-                    match self.cmb.place(address, bytes) {
-                        Place::Inside(range) => {
-                            let bytes = range.len();
-                            self.cmb.at_mut(range).copy_from_slice(&buf[done..done + bytes]);
-                            slot.transfer.consume(bytes as u32);
-                        }
-                        Place::Outside(bytes) => {
-                            let written = bus.write(address, &buf[done..done + bytes]).min(bytes);
-                            slot.transfer.consume(written as u32);
-                            if written < bytes {
-                                return Step::NoRoom;
-                            }
-                        }
-                    }
-                }
-                Next::List { .. } => {
-                    self.want_reading(index);
-                    return Step::Done;
-                }
-                Next::Waiting => return Step::Done,
-                Next::End => break,
-                Next::Bad(status) => {
-                    slot.fail(status);
-                    break;
-                }
-            }
-        }
-        let status = slot.status;
-        self.end(index, status);
         Step::Done
     }
 

@@ -4,6 +4,7 @@ use super::Nvme;
 use super::bits::NSID_ALL;
 use super::command::{Command, Extent, Io};
 use super::medium::With;
+use super::slot::Phase;
 use super::status::Status;
 use etherslot_storage::Op;
 
@@ -21,6 +22,7 @@ impl Nvme {
         }
         let total = self.slots[usize::from(index)].transfer.total() as usize;
         match io {
+            Io::Read(extent) if self.reads_in_place(index, nsid, &extent) => {}
             Io::Read(_) | Io::Write(_) | Io::DatasetManagement { deallocate: true, .. } => {
                 self.equip(index, 1, total);
             }
@@ -39,6 +41,24 @@ impl Nvme {
                 Err(status) => self.end(index, status),
             },
         }
+    }
+
+    /// Whether a Read needs no Buf, as its data are in memory: then they are on their way from there.
+    fn reads_in_place(&mut self, index: u16, nsid: u32, extent: &Extent) -> bool {
+        let Some(namespace) = self.namespace(nsid) else { return false };
+        let Ok((offset, bytes)) = namespace.locate_extent(extent) else { return false };
+        if namespace.medium.peek(offset, bytes as usize).is_none() {
+            return false;
+        }
+        let slot = &mut self.slots[usize::from(index)];
+        slot.on_medium = Some(offset);
+        slot.phase = Phase::Scatter;
+        if slot.transfer.wants_list().is_some() {
+            self.want_reading(index);
+        } else {
+            self.want_writing(index);
+        }
+        true
     }
 
     /// Checks the command and begins with its data pointer.

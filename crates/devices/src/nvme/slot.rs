@@ -1,6 +1,6 @@
 //! Commands under way, and the Bufs they move data through. All is made at the start.
 
-use super::bits::SQE_BYTES;
+use super::bits::{MAX_BLOCK_BYTES, SQE_BYTES};
 use super::command::{Command, Sqe};
 use super::status::Status;
 use super::transfer::Transfer;
@@ -48,6 +48,12 @@ pub(crate) struct Slot {
     pub(crate) need: (usize, usize),
     pub(crate) buf: Option<Buf>,
     pub(crate) other: Option<Buf>,
+    /// In place of a Buf: where its data start on a medium that is memory.
+    pub(crate) on_medium: Option<u64>,
+    /// The block of it that has gone out in part, by its number from there on, as it was: blocks are read as a whole or not at all,
+    /// whatever is written meanwhile.
+    pub(crate) begun_block: Option<u32>,
+    pub(crate) begun: Box<[u8; MAX_BLOCK_BYTES]>,
     pub(crate) transfer: Transfer,
     /// Bytes of data and lists that have been asked for and not come.
     pub(crate) reads: u32,
@@ -76,6 +82,9 @@ impl Slot {
             need: (0, 0),
             buf: None,
             other: None,
+            on_medium: None,
+            begun_block: None,
+            begun: Box::new([0; MAX_BLOCK_BYTES]),
             transfer: Transfer::new(),
             reads: 0,
             media: 0,
@@ -104,6 +113,7 @@ impl Slot {
         self.need = (0, 0);
         (self.reads, self.media, self.nsid, self.cursor) = (0, 0, 0, 0);
         self.medium_error = None;
+        (self.on_medium, self.begun_block) = (None, None);
         self.transfer.stop();
     }
 

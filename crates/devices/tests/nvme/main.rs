@@ -11,4 +11,5 @@ mod interrupts;
 mod io;
 mod lifecycle;
 mod queues;
+mod ram;
 mod soak;
