@@ -283,7 +283,7 @@ fn tlp(input: &mut Input<'_>, machine: &mut Machine) {
     let header = match input.u8() % 4 {
         0 => {
             let count = input.u8() as usize;
-            machine.hierarchy.receive(machine.now_ns, STREAM, input.bytes(count));
+            machine.deliver(input.bytes(count));
             return;
         }
         1 => {

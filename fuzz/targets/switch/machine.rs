@@ -105,7 +105,23 @@ impl Machine {
         let mut bytes = vec![0; header.len()];
         if header.emit(&mut bytes).is_some() {
             bytes.extend(data);
-            self.hierarchy.receive(self.now_ns, STREAM, &bytes);
+            self.deliver(&bytes);
+        }
+    }
+
+    /// Sends a TLP down, if it is one. What the Function has made of a Completion, the Root keeps account of.
+    pub fn deliver(&mut self, tlp: &[u8]) {
+        self.root.rules.now_ns = self.now_ns;
+        let counted = |machine: &Self| {
+            let malformed = machine.endpoint().requester_counters().malformed_completions;
+            (machine.hierarchy.counters().unrouted_completions, malformed)
+        };
+        let (id, (unrouted, malformed)) = (self.endpoint().id(), counted(self));
+        self.hierarchy.receive(self.now_ns, STREAM, tlp);
+        let Ok((Header { op: Op::Completion(completion), .. }, _)) = Header::parse(tlp) else { return };
+        let (now_unrouted, now_malformed) = counted(self);
+        if now_unrouted == unrouted && completion.requester == id {
+            self.root.completed(&completion, now_malformed != malformed);
         }
     }
 
@@ -151,13 +167,9 @@ impl Machine {
 
     /// Answers one of the reads that wait.
     pub fn answer(&mut self, index: usize, manner: Manner, max_payload: u16) {
-        let Self { hierarchy, root, now_ns, .. } = self;
-        root.answer(index, manner, max_payload, &mut |header, data| {
-            let mut bytes = vec![0; header.len()];
-            let _ = header.emit(&mut bytes);
-            bytes.extend(data);
-            hierarchy.receive(*now_ns, STREAM, &bytes);
-        });
+        for (header, data) in self.root.answer(index, manner, max_payload) {
+            self.receive(&header, &data);
+        }
     }
 
     /// Until nothing happens any more.

@@ -34,10 +34,21 @@ pub enum Manner {
 #[derive(Clone, Copy, Debug)]
 struct Read {
     request: MemRequest,
-    sent_ns: u64,
+    /// When the Tag was taken, or a Completion came that is none of the Request's: a Tag given up rests from then on, ns.
+    since_ns: u64,
     /// Bytes that were answered.
     answered: usize,
-    never: bool,
+    /// Nothing more of it will be answered.
+    done: bool,
+    /// A Completion has ended the Request, whoever sent it, so the Tag may be used again. The host may not know: with
+    /// another's Tag a Completion ends the other Request, which the host has yet to answer.
+    ended: bool,
+}
+
+impl Read {
+    fn is_over(&self) -> bool {
+        self.done && self.ended
+    }
 }
 
 /// What a TLP from below may be like now.
@@ -83,13 +94,13 @@ impl Root {
 
     /// Reads that wait for an answer.
     pub fn reads(&self) -> usize {
-        self.reads.iter().filter(|read| !read.never).count()
+        self.reads.iter().filter(|read| !read.done).count()
     }
 
     /// Nothing from before will be answered any more.
     pub fn forget(&mut self) {
         for read in &mut self.reads {
-            read.never = true;
+            read.done = true;
         }
         self.answers.clear();
     }
@@ -101,27 +112,18 @@ impl Root {
         (completion.status == CplStatus::Success).then_some(data)
     }
 
-    /// Answers the read numbered `index` of those that wait: calls `receive` with the Completions.
-    pub fn answer(
-        &mut self,
-        index: usize,
-        manner: Manner,
-        max_payload: u16,
-        receive: &mut dyn FnMut(&Header, &[u8]),
-    ) {
-        let Some(place) = self.reads.iter().enumerate().filter(|(_, read)| !read.never).nth(index) else {
-            return;
-        };
-        let (place, &Read { request, answered, .. }) = place;
+    /// The Completions that answer the read numbered `index` of those that wait, or begin to.
+    pub fn answer(&mut self, index: usize, manner: Manner, max_payload: u16) -> Vec<(Header, Vec<u8>)> {
+        let mut tlps = Vec::new();
+        let Some(read) = self.reads.iter_mut().filter(|read| !read.done).nth(index) else { return tlps };
+        let Read { request, answered, .. } = *read;
+        read.done = true;
         let (lead, bytes) = request.span();
         let start = usize::try_from(request.address).ok().and_then(|address| address.checked_add(lead));
         let range = start.and_then(|start| Some(start..start.checked_add(bytes)?));
         let data = range.and_then(|range| self.memory.get(range));
         let status = match manner {
-            Manner::Never => {
-                self.reads[place].never = true;
-                return;
-            }
+            Manner::Never => return tlps,
             Manner::Unsupported => Some(CplStatus::UnsupportedRequest),
             Manner::Aborted => Some(CplStatus::CompleterAbort),
             Manner::Retry => Some(CplStatus::RetryStatus),
@@ -147,18 +149,37 @@ impl Root {
                 }
                 let mut header = Header::new(Op::Completion(part.completion));
                 header.poisoned = manner == Manner::Poisoned;
-                receive(&header, &header_data);
+                tlps.push((header, header_data));
                 if manner == Manner::Begin && parts.peek().is_some() {
-                    self.reads[place].answered = part.offset + part.bytes;
-                    return;
+                    read.answered = part.offset + part.bytes;
+                    read.done = false;
+                    return tlps;
                 }
             }
         }
         if let Some(status) = status {
             let completion = completer::status(&request, ROOT, status, answered);
-            receive(&Header::new(Op::Completion(completion)), &[]);
+            tlps.push((Header::new(Op::Completion(completion)), Vec::new()));
         }
-        self.reads.remove(place);
+        self.reads.retain(|read| !read.is_over());
+        tlps
+    }
+
+    /// The Function has received a Completion. With its Tag it is all that tells it of a Request's end, right or forged:
+    /// one without success, or with all the bytes that its Byte Count says are left (2.2.9, 2.3.2). One that the Function
+    /// holds to be `malformed` ends nothing, as others may follow it, but the Tag rests.
+    pub fn completed(&mut self, completion: &Completion, malformed: bool) {
+        let Some(read) = self.reads.iter_mut().find(|read| read.request.tag == completion.tag) else {
+            return;
+        };
+        let Completion { status, byte_count, lower_address, length_dw, .. } = *completion;
+        let carried = (4 * usize::from(length_dw)).saturating_sub(usize::from(lower_address & 3));
+        if malformed {
+            read.since_ns = self.rules.now_ns;
+        } else if status != CplStatus::Success || length_dw == 0 || carried >= usize::from(byte_count) {
+            read.ended = true;
+            self.reads.retain(|read| !read.is_over());
+        }
     }
 
     fn check_read(&mut self, request: MemRequest) {
@@ -166,9 +187,10 @@ impl Root {
         assert!(request.data_bytes() <= max_read_request, "a read beyond Max_Read_Request_Size");
         if let Some(place) = self.reads.iter().position(|read| read.request.tag == request.tag) {
             let read = self.reads.remove(place);
-            assert!(now_ns >= read.sent_ns + quarantine_ns, "a Tag that is in use: {read:?}");
+            let free = read.ended || now_ns >= read.since_ns + quarantine_ns;
+            assert!(free, "a Tag that is in use: {read:?}");
         }
-        self.reads.push(Read { request, sent_ns: now_ns, answered: 0, never: false });
+        self.reads.push(Read { request, since_ns: now_ns, answered: 0, done: false, ended: false });
     }
 
     fn write(&mut self, request: &MemRequest, data: &[u8]) {
