@@ -118,6 +118,8 @@ enum Mode {
 struct Session {
     /// Published behaviour: in-order receiver, Go-Back-N.
     classic: bool,
+    /// A frame for each TLP.
+    one_tlp_a_frame: bool,
     /// Memory comes along with doorbells: yes, if it is not said.
     read_ahead: Option<bool>,
     /// The most paths of a session.
@@ -360,6 +362,7 @@ fn session_options(session: &Session, links: usize) -> Result<SessionOptions> {
     ensure!(dead_after <= Duration::from_secs(4), "[session] dead_after is more than 4s: use 4s or less");
     Ok(SessionOptions {
         classic: session.classic,
+        one_tlp_a_frame: session.one_tlp_a_frame,
         read_ahead: session.read_ahead.unwrap_or(true),
         paths: session.paths.unwrap_or(links as u8),
         window_frames: session.window_frames,

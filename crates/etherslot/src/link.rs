@@ -129,6 +129,7 @@ impl End {
         ensure!(kinds.len() == 1 || capture.is_none(), "--capture takes one link: there are {}", kinds.len());
         let session = SessionOptions {
             classic,
+            one_tlp_a_frame: false,
             read_ahead: true,
             paths: kinds.len() as u8,
             window_frames,

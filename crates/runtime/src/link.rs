@@ -63,6 +63,7 @@ pub(crate) fn session_config(options: &SessionOptions, name: &str, max_frame_byt
         window_frames: options.window_frames.unwrap_or(defaults.window_frames),
         paths: options.paths,
         mode: if options.classic { Mode::Classic } else { Mode::Selective },
+        one_record_a_frame: options.one_tlp_a_frame,
         read_ahead: options.read_ahead,
         pacing_burst_ns: PACING_BURST_NS,
         heartbeat_ns: options.heartbeat.as_nanos() as u64,

@@ -116,6 +116,8 @@ pub enum LinkKind {
 pub struct SessionOptions {
     /// Offer the published mode: in-order receiver, Go-Back-N.
     pub classic: bool,
+    /// A frame for each TLP, as in the published kernel version.
+    pub one_tlp_a_frame: bool,
     /// Send memory along with doorbells, and take what is sent.
     pub read_ahead: bool,
     /// Frames in flight and held out of order; by default as many as the link's frame size asks for.

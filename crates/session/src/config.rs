@@ -48,6 +48,9 @@ pub struct Config {
     pub mode: Mode,
     /// How lost frames are found.
     pub detection: Detection,
+    /// Whether every record, or part of one, leaves in a frame of its own, as TLPs do in the published kernel version. To
+    /// compare with, or for peers that take no more.
+    pub one_record_a_frame: bool,
     /// Whether memory may be sent along with doorbells (docs/wire.md, Read-ahead), if the peer agrees.
     pub read_ahead: bool,
     /// Whether our link keeps what it carries intact, as memory does: if the peer's does as well, the bodies of Data frames
@@ -100,6 +103,7 @@ impl Default for Config {
             streams: 64,
             mode: Mode::Selective,
             detection: Detection::Rack,
+            one_record_a_frame: false,
             read_ahead: true,
             is_link_intact: false,
             paths: 1,

@@ -101,6 +101,8 @@ pub(crate) struct Pack {
     bulk_next: u32,
     bulk_tail: u32,
     streams: Box<[Stream]>,
+    /// Frames have one record, or part of one, each.
+    is_alone: bool,
 }
 
 /// What has been put in of a stream.
@@ -133,7 +135,13 @@ impl Pack {
             bulk_next: 1,
             bulk_tail: 1,
             streams: vec![Stream::default(); streams as usize].into_boxed_slice(),
+            is_alone: false,
         }
+    }
+
+    /// The same with a frame for each record, or part of one.
+    pub(crate) fn alone(self, is_alone: bool) -> Self {
+        Self { is_alone, ..self }
     }
 
     /// The peer takes only frames of this size. Nothing has been put in yet.
@@ -199,10 +207,8 @@ impl Pack {
             // A part that is not the last fills its frame; sizes stay multiples of 4.
             let (bytes, last) = if rest <= room { (rest, LAST) } else { (room & !3, 0) };
             self.streams[stream as usize].bulk = self.bulk_tail;
-            let filled = self.part(self.tail, kind, first | last, stream, pieces, at..at + bytes);
-            if filled + HEADER_BYTES + MIN_PART_BYTES > self.body_max {
-                self.close();
-            }
+            self.part(self.tail, kind, first | last, stream, pieces, at..at + bytes);
+            self.close_if_complete();
             at += bytes;
             first = 0;
             if last != 0 {
@@ -239,9 +245,7 @@ impl Pack {
         of.sequence = of.sequence.wrapping_add(1);
         of.bulk = self.bulk_tail;
         body.bytes += size(total_len) as u16;
-        if body.bytes as usize + HEADER_BYTES + MIN_PART_BYTES > self.body_max {
-            self.close();
-        }
+        self.close_if_complete();
         true
     }
 
@@ -250,7 +254,7 @@ impl Pack {
         let behind = next.wrapping_add(self.express);
         let last = behind.wrapping_sub(1);
         let fits = |bytes: u16| bytes as usize + HEADER_BYTES + size(pieces.total_len) <= self.body_max;
-        let sequence = if self.express > 0 && fits(self.body(last).bytes) {
+        let sequence = if self.express > 0 && !self.is_alone && fits(self.body(last).bytes) {
             last
         } else {
             self.insert(behind);
@@ -275,7 +279,7 @@ impl Pack {
         self.advance(end);
     }
 
-    /// Writes a part into the frame; bytes of its body then.
+    /// Writes a part into the frame.
     fn part(
         &mut self,
         frame: u32,
@@ -284,7 +288,7 @@ impl Pack {
         stream: u16,
         pieces: &Pieces<'_>,
         range: Range<usize>,
-    ) -> usize {
+    ) {
         let bytes = range.len();
         let slot = self.slot(frame);
         let body = &mut self.bodies[slot];
@@ -297,7 +301,14 @@ impl Pack {
         pieces.copy(range.start, &mut out[HEADER_BYTES..HEADER_BYTES + bytes]);
         out[HEADER_BYTES + bytes..].fill(0);
         body.bytes += size(bytes) as u16;
-        body.bytes as usize
+    }
+
+    /// Ends the frame under construction if nothing more is to go in.
+    fn close_if_complete(&mut self) {
+        let filled = self.body(self.tail).bytes as usize;
+        if self.is_alone || filled + HEADER_BYTES + MIN_PART_BYTES > self.body_max {
+            self.close();
+        }
     }
 
     /// Ends the frame under construction, if it has anything in it.
@@ -481,6 +492,20 @@ mod tests {
         put(&mut pack, 0, 600, 0);
         put(&mut pack, 1, 16, 0);
         assert_eq!(frames(&pack, 0), [[(0, 0), (1, 0)]]);
+    }
+
+    #[test]
+    fn records_that_are_to_be_alone_share_no_frame() {
+        let mut pack = Pack::new(64, 1500, 4, 0).alone(true);
+        put(&mut pack, 0, 16, 0);
+        put(&mut pack, 1, 16, 0);
+        put(&mut pack, 2, 16, 0);
+        put(&mut pack, 0, 2000, 0);
+        pack.push_filled(Kind::Tlp, 0, &[], 0..8, 8, &mut |_| true);
+        // Those that went first did so one by one.
+        let want = [vec![(1, 0)], vec![(2, 0)], vec![(0, 0)], vec![(0, 1)], vec![(0, 2)], vec![(0, 3)]];
+        assert_eq!(frames(&pack, 0), want);
+        assert!(!pack.is_open());
     }
 
     #[test]

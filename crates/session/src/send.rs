@@ -126,7 +126,7 @@ impl Sender {
         };
         let first = config.first_sequence;
         Self {
-            pack: Pack::new(slots, frame_bytes, config.streams, first),
+            pack: Pack::new(slots, frame_bytes, config.streams, first).alone(config.one_record_a_frame),
             flight: Flight::new(slots),
             paths: (0..config.paths as usize)
                 .map(|index| Path::new(config, &limits, index, now_ns))

@@ -38,6 +38,18 @@ fn classic_mode_delivers_under_loss_duplication_and_reordering() {
     }
 }
 
+#[test]
+fn records_that_travel_alone_arrive_all_the_same() {
+    for seed in 0..5 {
+        let link = Link { loss: 20_000, duplication: 20_000, reordering: 10_000, ..Link::default() };
+        let config = Config { one_record_a_frame: true, ..Config::default() };
+        let mut pair = Pair::connected(seed, &config, link);
+        pair.exchange(1500, 8, 4112, 20_000 * MS);
+        let counters = *pair.nodes[0].session().counters();
+        assert!(counters.data_frames_sent >= counters.records_sent);
+    }
+}
+
 /// Frames that a node sends now, kept from the link.
 fn caught(pair: &mut Pair, at: usize) -> Vec<Vec<u8>> {
     let now_ns = pair.now_ns;

@@ -30,6 +30,9 @@ pub(crate) struct Reach {
     /// long as it pays for `export`.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     busy_poll: Option<Duration>,
+    /// Send every TLP in a frame of its own, as the published kernel version does: to compare with.
+    #[arg(long, conflicts_with = "config")]
+    one_tlp_a_frame: bool,
     /// Write all frames of the link to this pcapng file.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -156,6 +159,7 @@ impl Reach {
         );
         let session = SessionOptions {
             classic: false,
+            one_tlp_a_frame: self.one_tlp_a_frame,
             read_ahead: true,
             window_frames: None,
             paths: kinds.len() as u8,
