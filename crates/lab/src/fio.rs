@@ -181,8 +181,8 @@ impl Guest {
     }
 }
 
-/// Reads fio's JSON, which may follow messages.
-fn measured(output: &str, pattern: Pattern) -> Result<Measured> {
+/// Reads fio's JSON, which may follow messages. Percentiles 50, 99 and 99.9 have to be in it.
+pub fn measured(output: &str, pattern: Pattern) -> Result<Measured> {
     let failed = || Error::unexpected("read fio's result", output.chars().take(2000).collect::<String>());
     let json = output.find('{').map(|start| &output[start..]).ok_or_else(failed)?;
     let result: Value = serde_json::from_str(json).map_err(|_| failed())?;

@@ -4,6 +4,7 @@
 //! - [`Run`] is one experiment: its directory, and the names of whatever it makes on the machine.
 //! - [`Net`] is its Ethernet: a host and a box joined by a bridge; [`Capture`] watches it.
 //! - [`Daemon`] is an `etherslot` process in one of the two namespaces.
+//! - [`Cable`] joins two sides without a bridge, for measurements.
 //! - [`Rig`] is all of it at once.
 //! - [`Guest`] is a virtual machine; [`Qmp`] talks to its QEMU, [`fio`] loads its disks.
 //!
@@ -15,6 +16,7 @@
 
 mod accel;
 mod agent;
+mod cable;
 mod cache;
 mod capture;
 mod cpio;
@@ -35,6 +37,7 @@ mod run;
 
 pub use accel::Accel;
 pub use agent::{Job, Output};
+pub use cable::{BOX_IP, Cable, HOST_IP};
 pub use cache::{Cache, KERNELS, KernelSource};
 pub use capture::{Capture, Captured, Keep};
 pub use daemon::{Daemon, Role, etherslot_binary, etherslot_command};
@@ -44,9 +47,9 @@ pub use net::{
     BOX_MAC, Ethernet, HOST_MAC, INTERFACE, Net, NetOptions, SECOND_BOX_MAC, SECOND_HOST_MAC,
     SECOND_INTERFACE, Side, Traffic,
 };
-pub use packages::{ensure_nbd_clients, ensure_net};
+pub use packages::{ensure_nbd_clients, ensure_net, ensure_programs};
 pub use pcap::{ETHERTYPE, Tally, tally};
-pub use process::Process;
+pub use process::{Process, mortal};
 pub use qemu::Qemu;
 pub use qmp::{Event, Qmp};
 pub use rig::{Disk, Interrupts, Namespace, NvmeName, Rig, RigBase, RigOptions};

@@ -239,7 +239,7 @@ impl Drop for Net {
     }
 }
 
-fn make_namespace(name: &str) -> Result<()> {
+pub(crate) fn make_namespace(name: &str) -> Result<()> {
     tool("ip", ["netns", "add", name])?;
     // Before the first interface appears, or it would announce itself. Without IPv6 in the kernel there is no such key.
     tool(

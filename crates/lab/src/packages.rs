@@ -80,6 +80,14 @@ pub fn ensure_nbd_clients() -> Result<()> {
     install(packages_of(NBD_PROGRAMS), &mut |text| eprintln!("lab: {text}"))
 }
 
+/// The same with programs of the caller's: each, and the package that brings it.
+pub fn ensure_programs(programs: &[(&'static str, &'static str)]) -> Result<()> {
+    check_root()?;
+    let mut missing = packages_of(NET_PROGRAMS);
+    missing.extend(packages_of(programs));
+    install(missing, &mut |text| eprintln!("lab: {text}"))
+}
+
 /// Installs whatever the lab's own programs lack on this machine.
 pub(crate) fn ensure_host(say: &mut dyn FnMut(&str)) -> Result<()> {
     let mut missing = packages_of(NET_PROGRAMS);

@@ -38,7 +38,7 @@ fn spawn_for_life(command: Command) -> io::Result<Child> {
 }
 
 /// A command that is killed by the kernel when the lab dies; the program replaces the wrapper, so the pid is its own.
-pub(crate) fn mortal(namespace: Option<&str>, program: &Path) -> Command {
+pub fn mortal(namespace: Option<&str>, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]);
     if let Some(namespace) = namespace {
@@ -59,7 +59,7 @@ pub struct Process {
 
 impl Process {
     /// Starts `command` (see [`mortal`]) with both outputs in `log`.
-    pub(crate) fn start(name: &str, mut command: Command, log: &Path) -> Result<Self> {
+    pub fn start(name: &str, mut command: Command, log: &Path) -> Result<Self> {
         let file = File::create(log).map_err(Error::io(format!("create {}", log.display())))?;
         let copy = file.try_clone().map_err(Error::io(format!("create {}", log.display())))?;
         command.stdin(Stdio::null()).stdout(copy).stderr(file);
@@ -114,7 +114,7 @@ impl Process {
     }
 
     /// Waits until `done` holds; fails early if the process ends.
-    pub(crate) fn wait_until(
+    pub fn wait_until(
         &mut self,
         what: &str,
         timeout: Duration,

@@ -1,0 +1,192 @@
+//! Who is measured: a row for each.
+
+use anyhow::Result;
+use etherslot_lab::{BOX_IP, BOX_MAC, HOST_IP, HOST_MAC, INTERFACE};
+use serde::{Deserialize, Serialize};
+
+use crate::bed::Bed;
+use crate::peer::spdk::{self, Spdk};
+use crate::peer::{Peer, etherslot::Etherslot, iscsi::Iscsi, local::Local, nbdkit::Nbdkit};
+
+/// UDP port of the box.
+const PORT: u16 = 4700;
+/// For the buffers of both sides of a memif, MiB.
+const MEMIF_MIB: u32 = 256;
+/// Numbers of both sides in a ring's hub.
+const BOX_RING: u16 = 1;
+const HOST_RING: u16 = 2;
+
+/// A way of Etherslot between initiator and box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Link {
+    /// `AF_PACKET`.
+    Packet,
+    /// `AF_PACKET` with one TLP a frame, as in the published kernel version.
+    Published,
+    /// UDP with segmentation offload.
+    Udp,
+    /// `AF_XDP`.
+    Xdp,
+    /// A ring in shared memory.
+    Ring,
+    /// DPDK's memif.
+    Memif,
+}
+
+impl Link {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Packet, Self::Published, Self::Udp, Self::Xdp, Self::Ring, Self::Memif];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Published => "published",
+            Self::Udp => "udp",
+            Self::Xdp => "xdp",
+            Self::Ring => "ring",
+            Self::Memif => "memif",
+        }
+    }
+
+    /// Whether every TLP leaves in a frame of its own.
+    pub(crate) fn one_tlp_a_frame(self) -> bool {
+        self == Self::Published
+    }
+
+    /// The box's `[link]` table. `folder` is a place for what both sides see beside the cable.
+    pub(crate) fn box_table(self, folder: &str) -> String {
+        let keys = match self {
+            Self::Packet | Self::Published => format!("kind = \"packet\"\ninterface = \"{INTERFACE}\""),
+            Self::Udp => format!("kind = \"udp\"\nlisten = \"{BOX_IP}:{PORT}\""),
+            Self::Xdp => format!("kind = \"xdp\"\ninterface = \"{INTERFACE}\""),
+            Self::Ring => format!("kind = \"ring\"\nhub = \"{folder}/hub\"\nport = {BOX_RING}"),
+            Self::Memif => format!(
+                "kind = \"dpdk\"\ndevice = \"net_memif0,role=server,socket={folder}/memif\"\nmac = \"{BOX_MAC}\""
+            ),
+        };
+        format!("[link]\n{keys}\n")
+    }
+
+    /// The initiator's link in one word.
+    pub(crate) fn of_host(self, folder: &str) -> String {
+        match self {
+            Self::Packet | Self::Published => format!("packet:{INTERFACE}"),
+            Self::Udp => format!("udp:{HOST_IP}:0"),
+            Self::Xdp => format!("xdp:{INTERFACE}"),
+            Self::Ring => format!("ring:{folder}/hub#{HOST_RING}"),
+            Self::Memif => format!("dpdk:net_memif0,socket={folder}/memif,mac={HOST_MAC}"),
+        }
+    }
+
+    /// The box's address, as the initiator gives it.
+    pub(crate) fn box_address(self) -> String {
+        match self {
+            Self::Udp => format!("{BOX_IP}:{PORT}"),
+            Self::Ring => format!("ring:{BOX_RING}"),
+            _ => BOX_MAC.to_owned(),
+        }
+    }
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Contender {
+    /// Ourselves, over a link.
+    Etherslot(Link),
+    /// SPDK's NVMe/TCP target and its `perf`.
+    Spdk,
+    /// nbdkit's memory plugin and fio.
+    Nbdkit,
+    /// tgt and iscsi-perf of libiscsi.
+    Iscsi,
+    /// A file in memory, without any network: the limit.
+    Local,
+}
+
+impl Contender {
+    /// What people call it.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Etherslot(link) => format!("etherslot {}", link.name()),
+            Self::Spdk => "SPDK NVMe/TCP".to_owned(),
+            Self::Nbdkit => "nbdkit".to_owned(),
+            Self::Iscsi => "tgt iSCSI".to_owned(),
+            Self::Local => "local file".to_owned(),
+        }
+    }
+
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Etherslot(_))
+    }
+
+    /// All that there are, ours first.
+    pub(crate) fn all() -> Vec<Self> {
+        let peers = [Self::Spdk, Self::Nbdkit, Self::Iscsi, Self::Local];
+        Link::ALL.into_iter().map(Self::Etherslot).chain(peers).collect()
+    }
+}
+
+/// A contender with what it is set up with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) contender: Contender,
+    /// MTU of the cable.
+    pub(crate) mtu: u16,
+    /// Devices in the box: one is loaded, hosts hold the others. Of the peers: 1.
+    pub(crate) devices: u16,
+    /// Whether the server sleeps when it has nothing to do, so that its CPU time is that of its work.
+    pub(crate) sleeps: bool,
+}
+
+impl Setup {
+    /// Jumbo frames, one device, polling.
+    pub(crate) fn new(contender: Contender) -> Self {
+        Self { contender, mtu: 9000, devices: 1, sleeps: false }
+    }
+
+    /// Unique among setups; good for names of files.
+    pub(crate) fn name(self) -> String {
+        let name = self.contender.name().replace([' ', '/'], "-");
+        format!("{name}-{}-{}-{}", self.mtu, self.devices, u8::from(self.sleeps))
+    }
+
+    /// Memory in huge pages that server and client take, MiB.
+    pub(crate) fn huge_mib(self, memory_mib: u32) -> u32 {
+        match self.contender {
+            Contender::Spdk => spdk::huge_mib(memory_mib),
+            Contender::Etherslot(Link::Memif) => MEMIF_MIB,
+            _ => 0,
+        }
+    }
+
+    /// Starts its server.
+    pub(crate) fn start(self, bed: &Bed) -> Result<Box<dyn Peer>> {
+        Ok(match self.contender {
+            Contender::Etherslot(link) => Box::new(Etherslot::start(bed, self, link)?),
+            Contender::Spdk => Box::new(Spdk::start(bed, self)?),
+            Contender::Nbdkit => Box::new(Nbdkit::start(bed, self)?),
+            Contender::Iscsi => Box::new(Iscsi::start(bed, self)?),
+            Contender::Local => Box::new(Local::start(bed, self)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_setup_has_a_name_of_its_own() {
+        let mut names = BTreeSet::new();
+        for contender in Contender::all() {
+            let setup = Setup::new(contender);
+            let others = [setup, Setup { mtu: 1500, ..setup }, Setup { sleeps: true, ..setup }];
+            for setup in others {
+                assert!(names.insert(setup.name()) && !setup.name().contains('/'));
+            }
+        }
+    }
+}
