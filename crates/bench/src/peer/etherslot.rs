@@ -118,8 +118,7 @@ const WARM_UP: f64 = 0.2;
 
 /// For sockets of this setup, whose paths may not be long.
 fn folder(bed: &Bed, setup: Setup) -> PathBuf {
-    let Setup { mtu, devices, .. } = setup;
-    bed.path(&format!("{}{mtu}-{devices}", setup.contender.name().replace("etherslot ", "")))
+    bed.path(&setup.name().replace("etherslot-", ""))
 }
 
 fn configuration(setup: Setup, link: Link, folder: &str, memory_mib: u32) -> String {
