@@ -84,7 +84,7 @@ pub(crate) const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "devices",
-        title: "What an access costs the box that has many devices, 4 KiB, queue depth 32 on one of them",
+        title: "What an access costs a box of many devices, 4 KiB at queue depth 32 on one of them",
         over: "devices that hosts have attached",
         measure: Measure::ServerTime,
         points: devices,

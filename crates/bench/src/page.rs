@@ -185,12 +185,20 @@ fn chart(benchmark: &Benchmark, record: &Record, direction: Direction) -> Option
         y_label: benchmark.measure.name().to_owned(),
         scale: match benchmark.measure {
             // What is to be flat is seen to be flat only from 0 on.
-            Measure::ServerTime => Scale::Linear((highest * 1.2).max(1.0)),
+            Measure::ServerTime => Scale::Linear(round_top(highest)),
             _ => Scale::log_around(lines.iter().flat_map(|line| &line.points).map(|point| point.1)),
         },
         lines,
         has_dots: true,
     })
+}
+
+/// The top of an axis of five parts, each 1, 2 or 5 times a power of ten.
+fn round_top(highest: f64) -> f64 {
+    let part = (highest / 5.0).max(1e-3);
+    let power = 10f64.powf(part.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= part).unwrap_or(10.0);
+    5.0 * factor * power
 }
 
 #[cfg(test)]
@@ -229,6 +237,13 @@ mod tests {
             for (file, svg) in charts(&record) {
                 assert!(text.contains(&format!("{CHARTS}/{file}")) && svg.ends_with("</svg>\n"), "{file}");
             }
+        }
+    }
+
+    #[test]
+    fn an_axis_ends_at_a_round_number_above_the_highest() {
+        for (highest, top) in [(14.2, 25.0), (4.9, 5.0), (0.7, 1.0), (90.0, 100.0)] {
+            assert!((round_top(highest) - top).abs() < 1e-9, "{highest}");
         }
     }
 
