@@ -22,6 +22,8 @@ const START: Duration = Duration::from_secs(30);
 /// Memory of `perf`, and of the target besides its block device, MiB.
 const CLIENT_MIB: u32 = 256;
 const SERVER_MIB: u32 = 400;
+/// What both take beyond what they are told to.
+const SPARE_MIB: u32 = 128;
 
 pub(crate) struct Spdk {
     server: Process,
@@ -32,7 +34,7 @@ pub(crate) struct Spdk {
 
 /// Huge pages of target and client, MiB.
 pub(crate) fn huge_mib(memory_mib: u32) -> u32 {
-    memory_mib + SERVER_MIB + CLIENT_MIB
+    memory_mib + SERVER_MIB + CLIENT_MIB + SPARE_MIB
 }
 
 /// The target and `perf` of a tree.
