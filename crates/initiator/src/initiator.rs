@@ -61,6 +61,17 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
         [self.machine.node().deadline_ns(), self.controller.deadline_ns()].into_iter().flatten().min()
     }
 
+    /// Begins to shut the controller down in order: it makes durable what it has taken. What was submitted should be done
+    /// before; what is not ends with an error. Then the rounds go on until [`Initiator::is_shut_down`].
+    pub fn shut_down(&mut self) {
+        self.controller.shut_down(self.now_ns);
+    }
+
+    /// Whether [`Initiator::shut_down`] has ended: the controller says that it is done, is gone, or takes longer than 5 s.
+    pub fn is_shut_down(&self) -> bool {
+        self.controller.is_over()
+    }
+
     /// Says goodbye to the box; the frames leave by [`Initiator::transmit`].
     pub fn close(&mut self) {
         self.machine.node_mut().close();

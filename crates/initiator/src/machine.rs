@@ -3,6 +3,7 @@
 use std::fmt;
 
 use etherslot_node::{Accepted, Device, Guest, HostNode, Interrupt, Interrupts, Refused, SlotConfig};
+use etherslot_pci::enumerate::Layout;
 use etherslot_session::Config as SessionConfig;
 
 use crate::arena::Arena;
@@ -15,10 +16,6 @@ const ANSWER_BYTES: usize = 256;
 /// An access to the device that has an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    ConfigRead {
-        offset: u16,
-        bytes: u16,
-    },
     ConfigWrite {
         offset: u16,
         value: u32,
@@ -131,6 +128,11 @@ impl<A: Copy + Eq + fmt::Display> Machine<A> {
         self.inside.device.as_ref()
     }
 
+    /// What its configuration space tells.
+    pub(crate) fn layout(&self) -> Option<&Layout> {
+        self.node.layout(SLOT).filter(|_| self.inside.device.is_some())
+    }
+
     /// How often it came and went.
     pub(crate) fn lives(&self) -> u64 {
         self.inside.lives
@@ -151,9 +153,6 @@ impl<A: Copy + Eq + fmt::Display> Machine<A> {
         self.inside.answer = None;
         let (id, node) = (self.asked, &mut self.node);
         let (outcome, bytes) = match access {
-            Access::ConfigRead { offset, bytes } => {
-                (node.config_read(now_ns, SLOT, id, u64::from(offset), usize::from(bytes)), bytes)
-            }
             Access::ConfigWrite { offset, value } => {
                 (node.config_write(now_ns, SLOT, id, u64::from(offset), &value.to_le_bytes()), 0)
             }

@@ -1,9 +1,10 @@
 //! Bringing up a Function that was just attached: the steps a PC's firmware would take.
 //!
-//! Bus numbers for the ports above it, its ID by a first Configuration Write, a copy of its configuration space, the sizes
-//! of its BARs. One Configuration Request at a time; the owner sends it and brings its answer.
+//! Bus numbers for the ports above it, its ID by a first Configuration Write, a copy of what its configuration space tells,
+//! the sizes of its BARs. A stream is strictly in order, so nothing here waits for the answer to what it follows: all
+//! is sent at once, but for the extended capabilities, whose list is followed one by one.
 
-use etherslot_pci::enumerate::Windows;
+use etherslot_pci::enumerate::{self, Windows};
 use etherslot_wire::FunctionId;
 
 use crate::guest_config::{BAR0, BYTES};
@@ -34,38 +35,33 @@ fn everything() -> [(u16, u32); 4] {
     windows.registers()
 }
 
-/// A Configuration Request that is to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Read this DW.
-    Read(FunctionId, u16),
-    /// Write this DW.
-    Write(FunctionId, u16, u32),
-    /// All is known.
-    Done,
+/// Reads of the DWs of `first..end`.
+fn dws(first: u16, end: u16) -> impl Iterator<Item = Step> {
+    (first..end).step_by(4).map(|register| Step::Read { register })
 }
 
+/// A Configuration Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    UpstreamBuses,
-    UpstreamCommand,
-    /// Index into [`everything`].
-    UpstreamWindow(usize),
-    PortBuses,
-    PortCommand,
-    Capture,
-    Image(u16),
-    BarOnes(u16),
-    BarSize(u16),
-    BarBack(u16),
-    Done,
+pub(crate) enum Step {
+    /// Write this DW.
+    Write { target: FunctionId, register: u16, value: u32 },
+    /// Read this DW of the Function into the image.
+    Read { register: u16 },
+    /// Read what a BAR register of the Function has become.
+    Size { bar: u16 },
 }
 
 /// The state of a bring-up.
 #[derive(Debug)]
 pub(crate) struct BringUp {
-    port: FunctionId,
-    stage: Stage,
+    function: FunctionId,
+    /// All that are known of, in the order in which they are sent.
+    steps: Vec<Step>,
+    sent: usize,
+    answered: usize,
+    /// Where the list of extended capabilities goes on.
+    header: Option<u16>,
+    /// The Function's space: the first 256 bytes, the headers of extended capabilities, and error reporting.
     pub(crate) image: Box<[u8; BYTES]>,
     /// What each BAR register read after all ones were written to it.
     pub(crate) bar_sizes: [u32; 6],
@@ -74,67 +70,172 @@ pub(crate) struct BringUp {
 impl BringUp {
     /// Starts for the Function below `port`, which is a downstream port of the session's switch.
     pub(crate) fn new(port: FunctionId) -> Self {
-        Self { port, stage: Stage::UpstreamBuses, image: Box::new([0; BYTES]), bar_sizes: [0; 6] }
-    }
-
-    /// The request that is to be sent now.
-    pub(crate) fn step(&self) -> Step {
-        let function = function_below(self.port);
-        let slot_bus = u32::from(function.bus());
-        match self.stage {
-            Stage::UpstreamBuses => {
-                Step::Write(UPSTREAM, BRIDGE_BUS_NUMBERS, 0xFF << 16 | u32::from(INTERNAL_BUS) << 8 | 1)
-            }
-            Stage::UpstreamCommand => Step::Write(UPSTREAM, BRIDGE_COMMAND, BRIDGE_COMMAND_VALUE),
-            Stage::UpstreamWindow(index) => {
-                let (register, value) = everything()[index];
-                Step::Write(UPSTREAM, register, value)
-            }
-            Stage::PortBuses => Step::Write(
-                self.port,
-                BRIDGE_BUS_NUMBERS,
-                slot_bus << 16 | slot_bus << 8 | u32::from(INTERNAL_BUS),
-            ),
-            Stage::PortCommand => Step::Write(self.port, BRIDGE_COMMAND, BRIDGE_COMMAND_VALUE),
-            Stage::Capture => Step::Write(function, INTERRUPT_LINE, 0xFF),
-            Stage::Image(register) => Step::Read(function, register),
-            Stage::BarOnes(bar) => Step::Write(function, BAR0 as u16 + 4 * bar, u32::MAX),
-            Stage::BarSize(bar) => Step::Read(function, BAR0 as u16 + 4 * bar),
-            Stage::BarBack(bar) => Step::Write(function, BAR0 as u16 + 4 * bar, 0),
-            Stage::Done => Step::Done,
+        let function = function_below(port);
+        let write = |target, register, value| Step::Write { target, register, value };
+        let upstream_buses = enumerate::bus_numbers(1, INTERNAL_BUS, 0xFF);
+        let port_buses = enumerate::bus_numbers(INTERNAL_BUS, function.bus(), function.bus());
+        let mut steps = vec![
+            write(UPSTREAM, BRIDGE_BUS_NUMBERS, upstream_buses),
+            write(UPSTREAM, BRIDGE_COMMAND, BRIDGE_COMMAND_VALUE),
+        ];
+        steps.extend(everything().map(|(register, value)| write(UPSTREAM, register, value)));
+        steps.push(write(port, BRIDGE_BUS_NUMBERS, port_buses));
+        steps.push(write(port, BRIDGE_COMMAND, BRIDGE_COMMAND_VALUE));
+        steps.push(write(function, INTERRUPT_LINE, 0xFF));
+        steps.extend(dws(0, enumerate::FIRST_EXTENDED_CAPABILITY));
+        for bar in 0..6 {
+            let register = BAR0 as u16 + 4 * bar;
+            steps.extend([
+                write(function, register, u32::MAX),
+                Step::Size { bar },
+                write(function, register, 0),
+            ]);
+        }
+        let header = enumerate::FIRST_EXTENDED_CAPABILITY;
+        steps.push(Step::Read { register: header });
+        Self {
+            function,
+            steps,
+            sent: 0,
+            answered: 0,
+            header: Some(header),
+            image: Box::new([0; BYTES]),
+            bar_sizes: [0; 6],
         }
     }
 
-    /// Takes the answer to the request of [`BringUp::step`]; the value of a write's answer is ignored.
-    pub(crate) fn answered(&mut self, value: u32) {
-        self.stage = match self.stage {
-            Stage::UpstreamBuses => Stage::UpstreamCommand,
-            Stage::UpstreamCommand => Stage::UpstreamWindow(0),
-            Stage::UpstreamWindow(index) if index + 1 < everything().len() => {
-                Stage::UpstreamWindow(index + 1)
-            }
-            Stage::UpstreamWindow(_) => Stage::PortBuses,
-            Stage::PortBuses => Stage::PortCommand,
-            Stage::PortCommand => Stage::Capture,
-            Stage::Capture => Stage::Image(0),
-            Stage::Image(register) => {
-                let at = register as usize;
+    /// The request that is to be sent next: its number, its target, its register, and what is to be written.
+    pub(crate) fn next(&self) -> Option<(u16, FunctionId, u16, Option<u32>)> {
+        let (target, register, value) = match *self.steps.get(self.sent)? {
+            Step::Write { target, register, value } => (target, register, Some(value)),
+            Step::Read { register } => (self.function, register, None),
+            Step::Size { bar } => (self.function, BAR0 as u16 + 4 * bar, None),
+        };
+        Some((self.sent as u16, target, register, value))
+    }
+
+    /// The request of [`BringUp::next`] is on its way.
+    pub(crate) fn sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// All is known.
+    pub(crate) fn is_done(&self) -> bool {
+        self.answered == self.steps.len()
+    }
+
+    /// Takes the answer to the request of this number; the value of a write's answer is ignored.
+    pub(crate) fn answered(&mut self, number: u16, value: u32) {
+        let Some(&step) = self.steps.get(usize::from(number)) else { return };
+        self.answered += 1;
+        match step {
+            Step::Write { .. } => {}
+            Step::Read { register } => {
+                let at = usize::from(register);
                 self.image[at..at + 4].copy_from_slice(&value.to_le_bytes());
-                if at + 4 < BYTES { Stage::Image(register + 4) } else { Stage::BarOnes(0) }
-            }
-            Stage::BarOnes(bar) => Stage::BarSize(bar),
-            Stage::BarSize(bar) => {
-                self.bar_sizes[bar as usize] = value;
-                Stage::BarBack(bar)
-            }
-            Stage::BarBack(bar) => {
-                if bar < 5 {
-                    Stage::BarOnes(bar + 1)
-                } else {
-                    Stage::Done
+                if self.header == Some(register) {
+                    self.follow(register, value);
                 }
             }
-            Stage::Done => Stage::Done,
-        };
+            Step::Size { bar } => self.bar_sizes[usize::from(bar)] = value,
+        }
+    }
+
+    /// Asks for what `header`, that of an extended capability, leads to. Nothing is read twice, so a loop ends.
+    fn follow(&mut self, at: u16, header: u32) {
+        self.header = None;
+        let Some(capability) = enumerate::extended_header(header) else { return };
+        let body = capability.body_bytes.min(BYTES as u16 - at);
+        self.steps.extend(dws(at + 4, at + body));
+        let header = Step::Read { register: capability.next };
+        if capability.next >= enumerate::FIRST_EXTENDED_CAPABILITY && !self.steps.contains(&header) {
+            self.header = Some(capability.next);
+            self.steps.push(header);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etherslot_pci::enumerate::Layout;
+
+    use super::*;
+
+    const PORT: FunctionId = FunctionId::new(2, 3, 0);
+    const HEADER: u16 = 0x100;
+
+    /// Header, the list MSI-X, PCI Express, and this one of extended capabilities.
+    fn space(extended: &[(u16, u32)]) -> [u8; BYTES] {
+        let mut space = [0; BYTES];
+        let bytes = [(0x00, 0x34), (0x02, 0x78), (0x06, 0x10), (0x34, 0x40), (0x3D, 1)];
+        let lists = [(0x40, 0x11), (0x41, 0xF0), (0x42, 0x03), (0xF0, 0x10), (0xF1, 0)];
+        for (at, byte) in bytes.into_iter().chain(lists) {
+            space[at] = byte;
+        }
+        for &(at, header) in extended {
+            let at = usize::from(at);
+            space[at..at + 4].copy_from_slice(&header.to_le_bytes());
+        }
+        space
+    }
+
+    /// Brings up a Function with this space, some requests at a time; how many there were.
+    fn bring_up(space: &[u8; BYTES], at_once: usize) -> (BringUp, usize) {
+        let mut script = BringUp::new(PORT);
+        let mut count = 0;
+        while !script.is_done() {
+            let mut asked = Vec::new();
+            while let Some((number, target, register, value)) = script.next()
+                && asked.len() < at_once
+            {
+                assert!(value.is_some() || target == function_below(PORT));
+                script.sent();
+                asked.push((number, register));
+            }
+            assert!(!asked.is_empty(), "it waits for nothing");
+            count += asked.len();
+            for (number, register) in asked {
+                let at = usize::from(register);
+                let is_size = matches!(script.steps[usize::from(number)], Step::Size { .. });
+                let value = u32::from_le_bytes([space[at], space[at + 1], space[at + 2], space[at + 3]]);
+                script.answered(number, if is_size { 0xFFFF_F000 } else { value });
+            }
+        }
+        (script, count)
+    }
+
+    #[test]
+    fn what_is_read_tells_all_that_the_whole_space_tells() {
+        // Vendor-specific, error reporting, serial number.
+        let extended = [(HEADER, 0x2001_000B), (0x200, 0x5401_0001), (0x540, 0x0001_0003)];
+        let mut whole = space(&extended);
+        whole[0x204..0x22C].fill(0x5A);
+        for at_once in [1, 7, 256] {
+            let (script, count) = bring_up(&whole, at_once);
+            let layout = Layout::parse(&script.image, &script.bar_sizes);
+            assert_eq!(layout, Layout::parse(&whole, &[0xFFFF_F000; 6]));
+            assert_eq!((layout.aer, layout.serial_number), (Some(0x200), Some(0x540)));
+            assert_eq!(script.image[..HEADER as usize], whole[..HEADER as usize]);
+            assert_eq!(script.image[0x200..0x22C], whole[0x200..0x22C]);
+            assert!(count < 120, "{count}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_loops_or_leads_out_of_the_space_ends() {
+        let to_itself = [(HEADER, 0x1001_000B)];
+        let to_and_fro = [(HEADER, 0xFFC1_0001), (0xFFC, 0x1001_0001)];
+        for extended in [&to_itself[..], &to_and_fro] {
+            assert!(bring_up(&space(extended), 256).1 < 120);
+        }
+        // A chain through the whole space.
+        let chain: Vec<_> =
+            (HEADER..0xFFC).step_by(4).map(|at| (at, u32::from(at + 4) << 20 | 0x1_0001)).collect();
+        assert!(bring_up(&space(&chain), 256).1 < 1200);
+    }
+
+    #[test]
+    fn a_function_that_answers_all_ones_is_read_to_the_end() {
+        assert!(bring_up(&[0xFF; BYTES], 256).1 < 120);
     }
 }

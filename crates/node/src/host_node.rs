@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use etherslot_pci::enumerate::Layout;
 use etherslot_session::{
     Config as SessionConfig, Deliver, Routes, Session, State as SessionState, parse_frame,
 };
@@ -333,6 +334,11 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     /// The guest set up its interrupts in another way.
     pub fn set_interrupts(&mut self, slot: usize, interrupts: Interrupts) {
         self.slots[slot].set_interrupts(interrupts);
+    }
+
+    /// What the configuration space of the slot's device tells, once one was attached.
+    pub fn layout(&self, slot: usize) -> Option<&Layout> {
+        self.slots[slot].layout()
     }
 
     /// Says goodbye to all boxes; the frames leave by [`HostNode::transmit`].

@@ -17,6 +17,26 @@ fn a_device_is_attached_and_described() {
 }
 
 #[test]
+fn a_device_is_brought_up_in_a_few_round_trips() {
+    let mut world = World::new();
+    world.kill_box();
+    while world.machine.lost == 0 {
+        world.step();
+    }
+    world.restart_box();
+    while world.host.counters().sessions_up == 1 {
+        world.step();
+    }
+    let before_ns = world.now_ns;
+    while world.machine.attached.len() == 1 {
+        world.step();
+    }
+    // To ask for it; all of the first 256 bytes and the BARs; what the extended capability leads to.
+    let steps = (world.now_ns - before_ns) / 20_000;
+    assert!(steps <= 5, "{steps} round trips");
+}
+
+#[test]
 fn configuration_space_reads_in_one_piece_and_in_bytes() {
     let mut world = World::new();
     let whole = world.config_read(0, 4096);

@@ -9,7 +9,8 @@ use crate::config::register::{self as reg, id, msi, msix};
 const MAX_CAPABILITIES: usize = 48;
 const MAX_EXTENDED_CAPABILITIES: usize = 960;
 const FIRST_CAPABILITY: u8 = 0x40;
-const FIRST_EXTENDED_CAPABILITY: u16 = 0x100;
+/// Where the list of extended capabilities starts.
+pub const FIRST_EXTENDED_CAPABILITY: u16 = 0x100;
 /// Bytes of the Advanced Error Reporting capability of an Endpoint (7.8.4): one that would end outside of the space is none.
 const AER_BYTES: usize = 0x2C;
 /// The low windows of a bridge end here.
@@ -216,15 +217,32 @@ pub fn extended_capabilities(image: &[u8; BYTES]) -> impl Iterator<Item = (u16, 
         if at < FIRST_EXTENDED_CAPABILITY {
             return None;
         }
-        let header = u32_at(image, at as usize);
-        // No extended capability is there at all, or the space is not (7.6.1).
-        if header == 0 || header == u32::MAX {
-            return None;
-        }
-        next = (header >> 20) as u16 & !3;
-        Some((at, header as u16))
+        let header = extended_header(u32_at(image, at as usize))?;
+        next = header.next;
+        Some((at, header.id))
     })
     .take(MAX_EXTENDED_CAPABILITIES)
+}
+
+/// The first DW of an extended capability (7.6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtendedHeader {
+    /// Its ID.
+    pub id: u16,
+    /// Where the next one starts; there is none below [`FIRST_EXTENDED_CAPABILITY`].
+    pub next: u16,
+    /// Bytes of it, this DW included, whose content matters to a host; the DW alone for most.
+    pub body_bytes: u16,
+}
+
+/// Reads an extended capability's first DW; `None` where there is no such capability at all, or no such space (7.6.1).
+pub const fn extended_header(header: u32) -> Option<ExtendedHeader> {
+    if header == 0 || header == u32::MAX {
+        return None;
+    }
+    let id = header as u16;
+    let body_bytes = if id == id::AER { AER_BYTES as u16 } else { 4 };
+    Some(ExtendedHeader { id, next: (header >> 20) as u16 & !3, body_bytes })
 }
 
 fn u16_at(image: &[u8; BYTES], at: usize) -> u16 {

@@ -222,8 +222,16 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Says goodbye, so that the box gives the device to the next one at once.
+    /// Shuts the device down in order, which a stop of the program may be waiting for: 5 s at most. Then says goodbye, so that the
+    /// box gives it to the next one at once.
     fn drop(&mut self) {
+        self.initiator.shut_down();
+        while !self.initiator.is_shut_down() {
+            let progress = self.receive() | self.transmit();
+            if self.rest(progress, None).is_err() {
+                break;
+            }
+        }
         self.initiator.close();
         self.transmit();
     }

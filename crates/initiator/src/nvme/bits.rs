@@ -61,10 +61,16 @@ impl Capabilities {
 /// CC (3.1.5): enabled, NVM command set, 4 KiB pages, entries of 64 and 16 bytes.
 pub(crate) const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 
+/// CC.SHN: a normal shutdown.
+pub(crate) const CC_SHUT_DOWN: u32 = CC_ENABLE | 1 << 14;
+
 /// CSTS (3.1.6).
 pub(crate) mod csts {
     pub(crate) const RDY: u32 = 1;
     pub(crate) const CFS: u32 = 1 << 1;
+    /// SHST, and its value when the shutdown is complete.
+    pub(crate) const SHST: u32 = 3 << 2;
+    pub(crate) const SHST_COMPLETE: u32 = 2 << 2;
 }
 
 /// CMBMSC: Capabilities Registers Enabled, Controller Memory Space Enable.

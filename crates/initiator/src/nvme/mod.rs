@@ -4,16 +4,18 @@
 //! rung once for all that was submitted in a round, completions are taken in the round in which they came. Buffers, PRP lists
 //! and queues lie in the arena from the start; nothing is allocated for a request.
 //!
-//! `bring_up` starts a controller and starts it again after every loss and reset, `watch` sees when that is due; the requests that were under way are
+//! `bring_up` starts a controller and starts it again after every loss and reset, `watch` sees when that is due, `shutdown` ends it; the requests that were under way are
 //! submitted again then. That is safe because a controller that was reset has none of them, and because each of
 //! them does the same when it is done twice. A buffer goes back to its user only when no controller can reach it.
 
+mod admin;
 mod bits;
 mod bring_up;
 mod config;
 mod identify;
 mod queue;
 mod ring;
+mod shutdown;
 mod sqe;
 mod watch;
 
@@ -141,6 +143,11 @@ impl Controller {
         matches!(self.step, Step::Ready)
     }
 
+    /// Whether completions may come.
+    fn is_at_work(&self) -> bool {
+        matches!(self.step, Step::Ready | Step::ShutDown { .. })
+    }
+
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
@@ -243,7 +250,7 @@ impl Controller {
     pub(crate) fn poll(&mut self, arena: &Arena, messages: u64, done: &mut dyn FnMut(Done)) -> usize {
         let mut count = self.ended.len();
         self.ended.drain(..).for_each(&mut *done);
-        if self.is_ready() {
+        if self.is_at_work() {
             count += self.reap(arena, messages, done);
         }
         count

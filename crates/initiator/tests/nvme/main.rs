@@ -194,6 +194,57 @@ fn a_namespace_that_does_not_exist_is_told_with_those_that_do() {
 }
 
 #[test]
+fn a_shutdown_makes_durable_what_was_written() {
+    let mut world = World::ready(config());
+    world.one(Op::Write { durable: false }, 0, 64, &vec![0xA5; 64 * 512]);
+    assert_ne!(world.medium.unflushed_blocks(), 0);
+    world.initiator.shut_down();
+    world.wait(|world| world.initiator.is_shut_down());
+    assert_eq!(world.medium.unflushed_blocks(), 0);
+    // It stays as it is, whatever becomes of the box.
+    world.kill_box();
+    (0..100_000).for_each(|_| world.step());
+    world.start_box();
+    (0..100_000).for_each(|_| world.step());
+    assert!(world.initiator.is_shut_down() && world.initiator.counters().started == 1);
+}
+
+#[test]
+fn a_shutdown_ends_in_bounded_time_with_every_request_whatever_the_box_does() {
+    for (is_killed, comes_back) in [(false, false), (true, false), (true, true)] {
+        let mut world = World::ready(config());
+        let mut load = Load::new(3, 8);
+        load.submit(&mut world, 16);
+        if is_killed {
+            world.kill_box();
+        }
+        world.step();
+        world.initiator.shut_down();
+        let before_ns = world.now_ns;
+        if comes_back {
+            world.start_box();
+        }
+        world.wait(|world| world.initiator.is_shut_down());
+        assert!(world.now_ns - before_ns < 5_100 * MS, "{is_killed} {comes_back}");
+        load.finish(&mut world);
+        assert!(load.errors.iter().all(|error| *error == DiskError::Unusable), "{:?}", load.errors);
+        load.submit(&mut world, 4);
+        load.finish(&mut world);
+        assert!(load.errors.len() >= 4);
+    }
+}
+
+#[test]
+fn a_start_takes_few_round_trips() {
+    let mut world = World::new(config());
+    world.wait(|world| world.initiator.has_device());
+    let before_ns = world.now_ns;
+    world.wait(|world| world.initiator.is_ready());
+    let start_ns = world.now_ns - before_ns;
+    assert!(start_ns < MS, "{start_ns}");
+}
+
+#[test]
 fn once_it_is_warm_a_request_allocates_nothing() {
     let mut world = World::ready(config());
     let mut buffers: Vec<_> = (0..16).filter_map(|_| world.disk().take_buffer(4096)).collect();

@@ -95,8 +95,8 @@ enum State {
     Detached,
     /// Asked for; ask again at this time.
     Attaching { retry_at_ns: u64 },
-    /// Being enumerated; whether the step's request is on its way.
-    BringUp { script: BringUp, asked: bool },
+    /// Being enumerated.
+    BringUp(BringUp),
     /// In use.
     Ready,
 }
@@ -104,7 +104,7 @@ enum State {
 /// Why a Request was sent.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    BringUp,
+    BringUp { number: u16 },
     Access { index: u8, generation: u32 },
     Own,
 }
@@ -279,7 +279,7 @@ impl Slot {
         if status == AttachStatus::Attached {
             self.port = port;
             self.function = function_below(port);
-            self.state = State::BringUp { script: BringUp::new(port), asked: false };
+            self.state = State::BringUp(BringUp::new(port));
         } else {
             tracing::warn!(
                 device = self.name.as_str(),

@@ -11,7 +11,7 @@ use etherslot_wire::tlp::{
 };
 
 use super::{ACCESSES, AccessKind, MAX_PAYLOAD_BYTES, Outgoing, Purpose, ROOT, Slot, State, WaitingRead};
-use crate::bring_up::{Step, UPSTREAM};
+use crate::bring_up::UPSTREAM;
 use crate::guest_config::{GuestConfig, RegisterWrite};
 use crate::host_api::{Device, Guest, Interrupts};
 use crate::out::{send_control, send_read_tlp, send_tlp};
@@ -26,7 +26,7 @@ impl Slot {
         progress |= match &self.state {
             State::Detached => false,
             State::Attaching { retry_at_ns } => *retry_at_ns <= now_ns && self.ask(session),
-            State::BringUp { .. } => self.bring_up(now_ns, session, guest),
+            State::BringUp(_) => self.bring_up(now_ns, session, guest),
             State::Ready => self.send_outgoing(now_ns, session, guest),
         };
         progress |= self.answer_reads(session, guest);
@@ -76,27 +76,27 @@ impl Slot {
     }
 
     fn bring_up(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
-        let State::BringUp { script, asked: false } = &self.state else { return false };
-        if session.room_for(self.stream) == 0 {
-            return false;
-        }
-        let (target, register, write) = match script.step() {
-            Step::Done => {
+        let mut progress = false;
+        while let State::BringUp(script) = &self.state {
+            if script.is_done() {
                 self.brought_up(guest);
                 return true;
             }
-            Step::Read(target, register) => (target, register, None),
-            Step::Write(target, register, value) => (target, register, Some(value.to_le_bytes())),
-        };
-        let sent = self.send_cfg(now_ns, session, target, register, 0xF, write, Purpose::BringUp);
-        if let State::BringUp { asked, .. } = &mut self.state {
-            *asked = sent;
+            let Some((number, target, register, value)) = script.next() else { break };
+            let (value, purpose) = (value.map(u32::to_le_bytes), Purpose::BringUp { number });
+            if !self.send_cfg(now_ns, session, target, register, 0xF, value, purpose) {
+                break;
+            }
+            if let State::BringUp(script) = &mut self.state {
+                script.sent();
+            }
+            progress = true;
         }
-        sent
+        progress
     }
 
     fn brought_up(&mut self, guest: &mut dyn Guest) {
-        let State::BringUp { script, .. } = std::mem::replace(&mut self.state, State::Ready) else { return };
+        let State::BringUp(script) = std::mem::replace(&mut self.state, State::Ready) else { return };
         let layout = Layout::parse(&script.image, &script.bar_sizes);
         match &self.config {
             Some(config) if config.is_same_function(&script.image) => {
@@ -129,9 +129,12 @@ impl Slot {
         }
     }
 
+    pub(crate) fn layout(&self) -> Option<&Layout> {
+        self.config.as_ref().map(GuestConfig::layout)
+    }
+
     fn device(&self) -> Option<Device> {
-        let config = self.config.as_ref()?;
-        let layout = config.layout();
+        let layout = self.layout()?;
         Some(Device {
             id: (layout.vendor, layout.device),
             bar_bytes: layout.bars.map(|bar| bar.map_or(0, |bar| bar.bytes)),

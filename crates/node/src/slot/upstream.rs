@@ -50,7 +50,7 @@ impl Slot {
             self.counters.malformed += 1;
             return;
         };
-        if !matches!(self.state, State::BringUp { .. } | State::Ready) {
+        if !matches!(self.state, State::BringUp(_) | State::Ready) {
             self.counters.foreign += 1;
             return;
         }
@@ -160,13 +160,12 @@ impl Slot {
     ) {
         match purpose {
             Purpose::Own => {}
-            Purpose::BringUp => {
-                if let State::BringUp { script, asked } = &mut self.state {
+            Purpose::BringUp { number } => {
+                if let State::BringUp(script) = &mut self.state {
                     let value = data
                         .and_then(|data| data.first_chunk().copied())
                         .map_or(u32::MAX, u32::from_le_bytes);
-                    script.answered(value);
-                    *asked = false;
+                    script.answered(number, value);
                 }
             }
             Purpose::Access { index, generation } => {
