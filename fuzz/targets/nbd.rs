@@ -114,8 +114,8 @@ impl World {
 fuzz_target!(|input: &[u8]| {
     let mut input = Input::new(input);
     let exports = vec![
-        Export { name: "disk".into(), description: "of the fuzzer".into(), read_only: false },
-        Export { name: "kept".into(), description: String::new(), read_only: true },
+        Export { disk: 0, name: "disk".into(), description: "of the fuzzer".into(), read_only: false },
+        Export { disk: 0, name: "kept".into(), description: String::new(), read_only: true },
     ];
     let mut disk = MemoryDisk::new(512, BLOCKS, 4, &BUFFERS);
     disk.info_mut().max_zero_blocks = 5;
@@ -127,7 +127,7 @@ fuzz_target!(|input: &[u8]| {
         requests: 4,
         ..Config::default()
     };
-    let server = Server::new(config, disk.info());
+    let server = Server::new(config, std::slice::from_ref(disk.info()));
     let mut world = World { disk, server, now_ns: 1 };
     let heap_bytes = heap::taken_bytes();
     let mut clients: [Option<Rc<RefCell<Wire>>>; CLIENTS] = Default::default();

@@ -1,32 +1,48 @@
-//! `etherslot export`: a remote disk for programs that speak the Network Block Device protocol.
+//! `etherslot export`: remote disks for programs that speak the Network Block Device protocol.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use etherslot_runtime::export::{self, ExportAddress, ExportOptions};
+use etherslot_runtime::initiator::driver::nvme;
 
-use crate::nvme::Target;
+use crate::nvme::{Reach, node_name};
 
 /// The longest name of an export.
 const NAME_BYTES: usize = 4096;
+/// What the node is called after, before the number of its process.
+const PURPOSE: &str = "export";
 
 #[derive(Args)]
 pub(crate) struct Export {
+    /// `NAME@ADDRESS`: the device's name in its box, and the box's MAC address or ADDRESS:PORT, one for each link with commas
+    /// between. With --config: the NAME of a slot's device. Given several times: several exports, over the same links.
+    #[arg(value_name = "DEVICE", required = true)]
+    devices: Vec<String>,
+    /// The namespace.
+    #[arg(long, default_value_t = 1, value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
+    nsid: u32,
     #[command(flatten)]
-    target: Target,
+    reach: Reach,
     /// Where clients come: `unix:PATH`, a path, or ADDRESS:PORT (no TLS: everybody who reaches it). May be given several times.
+    /// For a block device of this machine, have nbd-client be such a client.
     #[arg(long, value_name = "ADDRESS", required = true)]
     nbd: Vec<ExportAddress>,
-    /// What clients call it. The default is the device's name; those that ask for no name get it as well.
+    /// What clients call it, once for each device. The default is the device's name; clients that ask for no name get the first
+    /// device.
     #[arg(long, value_name = "NAME", value_parser = export_name)]
-    name: Option<String>,
+    name: Vec<String>,
     /// Refuse writes.
     #[arg(long)]
     read_only: bool,
     /// While the box is away requests wait for so long, then they fail.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
     patience: Duration,
+    /// Where the control socket is to be, if not in its usual folder.
+    #[arg(long, env = "ETHERSLOT_CONTROL", value_name = "PATH")]
+    control: Option<PathBuf>,
 }
 
 fn export_name(text: &str) -> Result<String, String> {
@@ -37,16 +53,54 @@ fn export_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// What clients call each of the devices.
+fn names(devices: &[String], given: Vec<String>) -> Result<Vec<String>> {
+    let names: Vec<String> = if given.is_empty() {
+        let of =
+            |device: &String| device.rsplit_once('@').map_or(device.as_str(), |(name, _)| name).to_owned();
+        devices.iter().map(of).collect()
+    } else {
+        given
+    };
+    ensure!(
+        names.len() == devices.len(),
+        "{} devices and {} names: write --name once for each device, in their order, or not at all",
+        devices.len(),
+        names.len()
+    );
+    for (at, name) in names.iter().enumerate() {
+        ensure!(
+            !names[..at].contains(name),
+            "two exports are called {name:?}: give each a --name of its own"
+        );
+    }
+    Ok(names)
+}
+
 impl Export {
     pub(crate) fn run(self) -> Result<()> {
-        let Self { target, nbd, name, read_only, patience } = self;
-        let device = target.device();
-        let name =
-            name.unwrap_or_else(|| device.rsplit_once('@').map_or(device, |(name, _)| name).to_owned());
-        let mut client = target.connect(export::driver(patience), None)?;
-        let info = client.disk().info();
-        let description = format!("{}, serial number {}", info.model.trim(), info.serial.trim());
-        let options = ExportOptions { name, description, read_only, addresses: nbd };
-        Ok(export::run(client, options)?)
+        let Self { devices, nsid, reach, nbd, name, read_only, patience, control } = self;
+        let names = names(&devices, name)?;
+        let driver = nvme::Config { nsid, ..export::driver(patience) };
+        let client = reach.connect_all(&devices, PURPOSE, driver, None)?;
+        let node = node_name(PURPOSE);
+        Ok(export::run(client, ExportOptions { node, control, names, read_only, addresses: nbd })?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_export_has_a_name_of_its_own() {
+        let strings = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let named = |devices: &[&str], given: &[&str]| {
+            names(&strings(devices), strings(given)).map_err(|error| error.to_string())
+        };
+        assert_eq!(named(&["a@1", "b@1"], &[]), Ok(strings(&["a", "b"])));
+        assert_eq!(named(&["a@1", "a@2"], &["x", "y"]), Ok(strings(&["x", "y"])));
+        assert!(named(&["a@1", "a@2"], &[]).unwrap_err().contains("two exports"));
+        assert!(named(&["a@1", "b@1"], &["x"]).unwrap_err().contains("once for each"));
     }
 }

@@ -43,7 +43,7 @@ enum Command {
     /// Uses remote NVMe devices from this very machine, without a VM.
     #[command(subcommand)]
     Nvme(nvme::Nvme),
-    /// Offers a remote disk to programs by the Network Block Device protocol (NBD).
+    /// Offers remote disks to programs by the Network Block Device protocol (NBD).
     Export(Box<export::Export>),
     /// Started by `host`, to end its guests' connections in order should it be killed.
     #[command(hide = true)]

@@ -118,6 +118,7 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
     let role = match role {
         Role::Box => "box",
         Role::Host => "host",
+        Role::Export => "export",
     };
     let mut text =
         format!("{role} {name}   {address}   up {}   etherslot {version}\n", units::uptime(*uptime_ns));

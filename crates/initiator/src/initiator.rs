@@ -72,9 +72,14 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
         self.controller.is_over()
     }
 
-    /// Says goodbye to the box; the frames leave by [`Initiator::transmit`].
+    /// Says goodbye to the box; the rounds go on until [`Initiator::is_closed`], within half a second.
     pub fn close(&mut self) {
         self.machine.node_mut().close();
+    }
+
+    /// Whether [`Initiator::close`] is done.
+    pub fn is_closed(&self) -> bool {
+        self.machine.node().is_closed()
     }
 
     /// The disk, once it is known. From then on it is there, even while the device is not: requests wait for it.

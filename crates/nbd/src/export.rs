@@ -10,9 +10,11 @@ pub const MAX_PAYLOAD_BYTES: u32 = 32 << 20;
 /// Smaller requests are for the device to put together.
 const PREFERRED_BYTES: u32 = 4096;
 
-/// The disk, under a name.
+/// A disk, under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
+    /// Which of the disks.
+    pub disk: usize,
     /// What clients ask for; the first export is what they get who ask for none.
     pub name: String,
     /// For people.
@@ -21,7 +23,30 @@ pub struct Export {
     pub read_only: bool,
 }
 
-/// What is the same for all connections to the disk.
+/// An export, and what its disk is like.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub(crate) export: Export,
+    pub(crate) geometry: Geometry,
+}
+
+impl Offer {
+    /// Transmission flags.
+    pub(crate) fn flags(&self) -> u16 {
+        let flags = self.geometry.flags;
+        if self.is_read_only() {
+            flags & !(flag::SEND_TRIM | flag::SEND_WRITE_ZEROES) | flag::READ_ONLY
+        } else {
+            flags
+        }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.geometry.read_only || self.export.read_only
+    }
+}
+
+/// What is the same for all connections to a disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     pub(crate) bytes: u64,
@@ -58,19 +83,6 @@ impl Geometry {
             discard_blocks: info.max_discard_blocks.max(1),
             unmap: info.discard_zeroes,
         }
-    }
-
-    /// Transmission flags of `export`.
-    pub(crate) fn flags(&self, export: &Export) -> u16 {
-        if self.is_read_only(export) {
-            self.flags & !(flag::SEND_TRIM | flag::SEND_WRITE_ZEROES) | flag::READ_ONLY
-        } else {
-            self.flags
-        }
-    }
-
-    pub(crate) fn is_read_only(&self, export: &Export) -> bool {
-        self.read_only || export.read_only
     }
 
     /// Whether the disk has it.

@@ -1,6 +1,6 @@
 //! Fixed newstyle negotiation: options and their replies, until an export is chosen.
 
-use crate::export::{Export, Geometry, MAX_PAYLOAD_BYTES};
+use crate::export::{MAX_PAYLOAD_BYTES, Offer};
 use crate::message::{
     FIXED_NEWSTYLE, Fields, INIT_MAGIC, MAX_STRING_BYTES, NO_ZEROES, OPTION_BYTES, OPTION_MAGIC,
     OPTION_REPLY_MAGIC, info, option, reply,
@@ -61,13 +61,7 @@ pub(crate) enum Step {
 
 impl Handshake {
     /// Takes what is staged; replies are added to `text`.
-    pub(crate) fn step(
-        &mut self,
-        staging: &mut Staging,
-        exports: &[Export],
-        geometry: &Geometry,
-        text: &mut Vec<u8>,
-    ) -> Step {
+    pub(crate) fn step(&mut self, staging: &mut Staging, offers: &[Offer], text: &mut Vec<u8>) -> Step {
         match &mut self.stage {
             Stage::Flags => {
                 let Some(flags) = Fields(staging.bytes()).u32() else { return Step::Need(4) };
@@ -90,17 +84,11 @@ impl Handshake {
                 self.stage = Stage::Option;
                 Step::On
             }
-            Stage::Option => self.option(staging, exports, geometry, text),
+            Stage::Option => self.option(staging, offers, text),
         }
     }
 
-    fn option(
-        &mut self,
-        staging: &mut Staging,
-        exports: &[Export],
-        geometry: &Geometry,
-        text: &mut Vec<u8>,
-    ) -> Step {
+    fn option(&mut self, staging: &mut Staging, offers: &[Offer], text: &mut Vec<u8>) -> Step {
         let mut fields = Fields(staging.bytes());
         let (Some(magic), Some(option), Some(length)) = (fields.u64(), fields.u32(), fields.u32()) else {
             return Step::Need(OPTION_BYTES);
@@ -124,24 +112,17 @@ impl Handshake {
             self.stage = Stage::Skip { option, left: length };
             return Step::On;
         }
-        let step = self.answer(option, &fields.0[..length], exports, geometry, text);
+        let step = self.answer(option, &fields.0[..length], offers, text);
         staging.consume(OPTION_BYTES + length);
         step
     }
 
-    fn answer(
-        &mut self,
-        option: u32,
-        data: &[u8],
-        exports: &[Export],
-        geometry: &Geometry,
-        text: &mut Vec<u8>,
-    ) -> Step {
+    fn answer(&mut self, option: u32, data: &[u8], offers: &[Offer], text: &mut Vec<u8>) -> Step {
         match option {
             option::EXPORT_NAME => {
-                let Some(export) = find(exports, data) else { return Step::Broken("no such export") };
-                text.extend(geometry.bytes.to_be_bytes());
-                text.extend(geometry.flags(&exports[export]).to_be_bytes());
+                let Some(export) = find(offers, data) else { return Step::Broken("no such export") };
+                text.extend(offers[export].geometry.bytes.to_be_bytes());
+                text.extend(offers[export].flags().to_be_bytes());
                 if !self.no_zeroes {
                     text.extend([0; 124]);
                 }
@@ -152,7 +133,7 @@ impl Handshake {
                 return Step::Leave;
             }
             option::LIST if data.is_empty() => {
-                for export in exports {
+                for Offer { export, .. } in offers {
                     let mut entry = (export.name.len() as u32).to_be_bytes().to_vec();
                     entry.extend(export.name.as_bytes());
                     entry.extend(export.description.as_bytes());
@@ -170,11 +151,11 @@ impl Handshake {
                     add_reply(text, option, reply::ERR_INVALID, &[]);
                     return Step::On;
                 };
-                let Some(export) = find(exports, name) else {
+                let Some(export) = find(offers, name) else {
                     add_reply(text, option, reply::ERR_UNKNOWN, &[]);
                     return Step::On;
                 };
-                add_info(text, option, &exports[export], geometry, asked);
+                add_info(text, option, &offers[export], asked);
                 add_reply(text, option, reply::ACK, &[]);
                 if option == option::GO {
                     return Step::Enter { export, structured: self.structured };
@@ -187,11 +168,11 @@ impl Handshake {
     }
 }
 
-fn find(exports: &[Export], name: &[u8]) -> Option<usize> {
+fn find(offers: &[Offer], name: &[u8]) -> Option<usize> {
     if name.is_empty() {
-        return (!exports.is_empty()).then_some(0);
+        return (!offers.is_empty()).then_some(0);
     }
-    exports.iter().position(|export| export.name.as_bytes() == name)
+    offers.iter().position(|offer| offer.export.name.as_bytes() == name)
 }
 
 /// The name and the types of information asked for, of `NBD_OPT_INFO` and `NBD_OPT_GO`.
@@ -212,13 +193,14 @@ fn add_reply(text: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
 }
 
 /// Each type of information once, however often it is asked for.
-fn add_info(text: &mut Vec<u8>, option: u32, export: &Export, geometry: &Geometry, asked: &[u8]) {
+fn add_info(text: &mut Vec<u8>, option: u32, offer: &Offer, asked: &[u8]) {
+    let Offer { export, geometry } = offer;
     let is_asked = |kind: u16| asked.chunks_exact(2).any(|one| one == kind.to_be_bytes());
     let mut add = |kind: u16, data: &[u8]| {
         add_reply(text, option, reply::INFO, &[&kind.to_be_bytes()[..], data].concat());
     };
     let mut data = geometry.bytes.to_be_bytes().to_vec();
-    data.extend(geometry.flags(export).to_be_bytes());
+    data.extend(offer.flags().to_be_bytes());
     add(info::EXPORT, &data);
     if is_asked(info::NAME) {
         add(info::NAME, export.name.as_bytes());

@@ -1,7 +1,7 @@
-//! A server of the Network Block Device protocol over a [`Disk`](etherslot_initiator::Disk): fixed newstyle negotiation,
+//! A server of the Network Block Device protocol over [`Disk`](etherslot_initiator::Disk)s: fixed newstyle negotiation,
 //! simple and structured replies. The protocol is that of `doc/proto.md` of the reference implementation; names are its own.
 //!
-//! No sockets are made here: a [`Server`] is given streams of bytes that never block, time, and the disk. What a client writes is read
+//! No sockets are made here: a [`Server`] is given streams of bytes that never block, time, and the disks. What a client writes is read
 //! from its stream into a buffer of the disk, and what it reads is written from there; nothing copies it in between but what
 //! came together with the head of a request (less than 2 KiB).
 //!
@@ -19,4 +19,4 @@ mod server;
 mod staging;
 
 pub use export::{Export, MAX_PAYLOAD_BYTES};
-pub use server::{Config, Counters, Server};
+pub use server::{Config, Counters, Disks, Server};

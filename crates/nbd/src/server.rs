@@ -1,12 +1,12 @@
-//! All clients of a disk.
+//! All clients of some disks.
 
 use std::io::{Read, Write};
 
 use etherslot_initiator::{BufferClass, Disk, DiskInfo, Done};
 
 use crate::budget::Budget;
-use crate::connection::{Connection, Ending, Shared, Turn, slot_of};
-use crate::export::{Export, Geometry};
+use crate::connection::{Connection, Ending, Shared, Turn, Volume, slot_of};
+use crate::export::{Export, Geometry, Offer};
 use crate::message::MAX_STRING_BYTES;
 
 /// Payload that nobody wants is read in pieces of this.
@@ -15,9 +15,9 @@ const SINK_BYTES: usize = 64 << 10;
 /// What a server is told.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What clients can choose from.
+    /// What clients can choose from; those of disks that there are not are left out.
     pub exports: Vec<Export>,
-    /// The buffers of the disk, up to four sizes; nobody else may take any.
+    /// The buffers of each disk, up to four sizes; nobody else may take any.
     pub buffers: Vec<BufferClass>,
     /// Clients at the same time. Of each size there have to be as many buffers at least.
     pub connections: u16,
@@ -28,7 +28,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Buffers of 30 MiB in all, for 32 clients.
+    /// Buffers of 30 MiB in all for each disk, for 32 clients.
     fn default() -> Self {
         Self {
             exports: Vec::new(),
@@ -71,10 +71,31 @@ pub struct Counters {
     pub bytes_sent: u64,
 }
 
-/// A disk's server. `S` is a stream that never blocks: it fails with `WouldBlock`.
+/// The disks of a server.
+pub trait Disks {
+    /// The disk of this number, one of as many as the server was told of.
+    fn disk(&mut self, number: usize) -> &mut dyn Disk;
+}
+
+/// The only one.
+impl<D: Disk> Disks for D {
+    fn disk(&mut self, _number: usize) -> &mut dyn Disk {
+        self
+    }
+}
+
+impl<D: Disk> Disks for [D] {
+    fn disk(&mut self, number: usize) -> &mut dyn Disk {
+        &mut self[number]
+    }
+}
+
+/// The server of some disks. `S` is a stream that never blocks: it fails with `WouldBlock`.
 #[derive(Debug)]
 pub struct Server<S> {
     shared: Shared,
+    /// In the order of the disks.
+    volumes: Vec<Volume>,
     slots: Vec<Option<Connection<S>>>,
     requests: u16,
     handshake_timeout_ns: u64,
@@ -85,24 +106,31 @@ pub struct Server<S> {
 }
 
 impl<S: Read + Write> Server<S> {
-    /// For a disk that is as `info` says.
-    pub fn new(config: Config, info: &DiskInfo) -> Self {
-        let Config { mut exports, buffers, connections, requests, handshake_timeout_ns } = config;
-        // 65535 is nobody's: a user of the disk beside us can have tokens of its own.
+    /// For disks that are as `disks` says.
+    pub fn new(config: Config, disks: &[DiskInfo]) -> Self {
+        let Config { exports, buffers, connections, requests, handshake_timeout_ns } = config;
+        // 65535 is nobody's: a user of a disk beside us can have tokens of its own.
         let connections = connections.clamp(1, u16::MAX - 1);
-        for export in &mut exports {
+        let volume = |info| {
+            let budget = Budget::new(&buffers, connections.into());
+            Volume { geometry: Geometry::new(info, budget.largest()), budget }
+        };
+        let volumes: Vec<Volume> = disks.iter().map(volume).collect();
+        let offer = |mut export: Export| {
             shorten(&mut export.name);
             shorten(&mut export.description);
-        }
-        let budget = Budget::new(&buffers, connections.into());
-        let geometry = Geometry::new(info, budget.largest());
+            let geometry = volumes.get(export.disk)?.geometry.clone();
+            Some(Offer { export, geometry })
+        };
+        let offers = exports.into_iter().filter_map(offer).collect();
         let sink = vec![0; SINK_BYTES].into();
         Self {
-            shared: Shared { exports, geometry, budget, counters: Counters::default(), sink },
+            shared: Shared { offers, counters: Counters::default(), sink },
+            volumes,
             slots: (0..connections).map(|_| None).collect(),
             requests: requests.max(1),
             handshake_timeout_ns,
-            done: Vec::with_capacity(info.queue_depth),
+            done: Vec::with_capacity(disks.iter().map(|info| info.queue_depth).max().unwrap_or(0)),
             first: 0,
             is_draining: false,
         }
@@ -137,24 +165,30 @@ impl<S: Read + Write> Server<S> {
     }
 
     /// Goes on with everything that can go on. True if something was done.
-    pub fn poll(&mut self, now_ns: u64, disk: &mut dyn Disk) -> bool {
-        let mut all = std::mem::take(&mut self.done);
-        let mut progress = disk.poll(&mut |done| all.push(done)) != 0;
-        for done in all.drain(..) {
-            let slot = slot_of(done.token);
-            let Some(Some(connection)) = self.slots.get_mut(usize::from(slot)) else { continue };
-            let turn = &mut Turn { disk, shared: &mut self.shared, slot };
-            if let Err(ending) = connection.done(turn, done) {
-                end(connection, turn, ending);
+    pub fn poll<D: Disks + ?Sized>(&mut self, now_ns: u64, disks: &mut D) -> bool {
+        let Self { shared, volumes, slots, done: all, .. } = self;
+        let mut progress = false;
+        for (number, volume) in volumes.iter_mut().enumerate() {
+            let disk = disks.disk(number);
+            progress |= disk.poll(&mut |done| all.push(done)) != 0;
+            for done in all.drain(..) {
+                let slot = slot_of(done.token);
+                let Some(Some(connection)) = slots.get_mut(usize::from(slot)) else { continue };
+                let turn = &mut Turn { disk: &mut *disk, volume: &mut *volume, shared: &mut *shared, slot };
+                if let Err(ending) = connection.done(turn, done) {
+                    end(connection, turn, ending);
+                }
             }
         }
-        self.done = all;
-        let count = self.slots.len();
+        let count = slots.len();
         // Not always the same one takes the last buffer.
         self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
         for place in (self.first..count).chain(0..self.first) {
-            let Some(connection) = &mut self.slots[place] else { continue };
-            let turn = &mut Turn { disk, shared: &mut self.shared, slot: place as u16 };
+            let Some(connection) = &mut slots[place] else { continue };
+            let number = connection.disk();
+            let Some(volume) = volumes.get_mut(number) else { continue };
+            let (disk, slot) = (disks.disk(number), place as u16);
+            let turn = &mut Turn { disk, volume, shared: &mut *shared, slot };
             match connection.poll(now_ns, turn) {
                 Ok(went_on) => progress |= went_on,
                 Err(ending) => {
@@ -163,7 +197,7 @@ impl<S: Read + Write> Server<S> {
                 }
             }
             if connection.is_over() {
-                self.slots[place] = None;
+                slots[place] = None;
             }
         }
         progress

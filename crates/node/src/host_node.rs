@@ -71,6 +71,8 @@ pub struct HostNode<A> {
     /// For each slot, its peer.
     peer_of: Vec<usize>,
     counters: HostCounters,
+    /// Sessions that end are not followed by others.
+    is_closing: bool,
 }
 
 struct Inbound<'a> {
@@ -113,6 +115,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             slots: Vec::new(),
             peer_of: Vec::new(),
             counters: HostCounters::default(),
+            is_closing: false,
         };
         for (index, slot) in slots.iter().enumerate() {
             let known = peers.iter().position(|peer| peer.address == slot.address);
@@ -147,6 +150,13 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         {
             peer.addresses.push(further);
         }
+    }
+
+    /// Whether a frame is for a session of this node; for owners of several nodes on the same links.
+    pub fn knows(&self, frame: &[u8]) -> bool {
+        let Ok((header, _)) = parse_frame(frame) else { return false };
+        let sessions = self.peers.iter().filter_map(|peer| peer.session.as_ref());
+        sessions.map(Session::epoch).any(|epoch| epoch == header.dst_epoch)
     }
 
     /// Takes a frame that came from `from`.
@@ -196,7 +206,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     pub fn poll(&mut self, now_ns: u64, guest: &mut dyn Guest) -> bool {
         let mut progress = false;
         for peer in &mut self.peers {
-            if peer.session.is_none() && peer.connect_at_ns <= now_ns {
+            if peer.session.is_none() && peer.connect_at_ns <= now_ns && !self.is_closing {
                 peer.session = Some(Session::connect(&self.config, self.epochs.next(), now_ns));
                 peer.routes = Routes::new(peer.addresses[0]);
                 progress = true;
@@ -263,7 +273,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     pub fn deadline_ns(&self) -> Option<u64> {
         let sessions = self.peers.iter().map(|peer| match &peer.session {
             Some(session) => session.deadline_ns(),
-            None => Some(peer.connect_at_ns),
+            None => (!self.is_closing).then_some(peer.connect_at_ns),
         });
         let slots = self.slots.iter().map(Slot::deadline_ns);
         sessions.chain(slots).flatten().min()
@@ -341,11 +351,18 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         self.slots[slot].layout()
     }
 
-    /// Says goodbye to all boxes; the frames leave by [`HostNode::transmit`].
+    /// Says goodbye to all boxes, a few times, as no box answers: the rounds have to go on until [`HostNode::is_closed`], some
+    /// round-trip times later and within half a second.
     pub fn close(&mut self) {
+        self.is_closing = true;
         for session in self.peers.iter_mut().filter_map(|peer| peer.session.as_mut()) {
             session.close(CloseReason::Shutdown);
         }
+    }
+
+    /// Whether all that [`HostNode::close`] began is done.
+    pub fn is_closed(&self) -> bool {
+        self.is_closing && self.peers.iter().all(|peer| peer.session.is_none())
     }
 
     /// What was counted.

@@ -1,4 +1,4 @@
-//! A remote device for a program of this machine: an [`Initiator`] with links, a clock and signals around it.
+//! Remote devices for a program of this machine: an [`Initiator`] for each, with links, a clock and signals around them.
 //!
 //! The program owns the loop. A round of it:
 //!
@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use etherslot_initiator::nvme::{Config, Failure};
 use etherslot_initiator::{Disk, Initiator};
+use etherslot_nbd::Disks;
 use etherslot_wire::control::Name;
 
 pub use crate::clock::Clock;
@@ -32,22 +33,29 @@ use crate::{StartError, identity};
 
 pub use etherslot_initiator as driver;
 
-/// Which device, and how to reach and drive it.
+/// Which devices, and how to reach and drive them.
 #[derive(Debug)]
 pub struct ClientOptions {
     /// Name and poll loop. No two running nodes of a machine may have the same name: a box takes the later one for the
-    /// earlier one's next life.
+    /// earlier one's next life. Each device has a session, and so a node, of its own: those behind the first add a number.
     pub run: LoopOptions,
     /// Our links.
     pub links: Vec<LinkOptions>,
-    /// The session.
+    /// The sessions.
     pub session: SessionOptions,
-    /// The device's name in its box.
-    pub device: String,
+    /// The devices, one at least.
+    pub devices: Vec<ClientDevice>,
+    /// The driver of each.
+    pub driver: Config,
+}
+
+/// A device.
+#[derive(Clone, Debug)]
+pub struct ClientDevice {
+    /// Its name in its box.
+    pub name: String,
     /// Where the box is.
     pub routes: Routes,
-    /// The driver.
-    pub driver: Config,
 }
 
 /// Why a device can't be used.
@@ -97,55 +105,16 @@ impl From<io::Error> for ClientError {
     }
 }
 
-/// A remote device and what is around it.
-pub struct Client {
-    station: Station,
-    initiator: Initiator<Via>,
-    now_ns: u64,
-    device: String,
+/// A device, its driver and its node.
+struct Member {
+    name: String,
     peer: Via,
+    initiator: Initiator<Via>,
 }
 
-impl Client {
-    /// Opens the links; the device is asked for from the first round on.
-    pub fn open(options: &ClientOptions) -> Result<Self, ClientError> {
-        let station = Station::open(&options.run, &options.links)?;
-        let session = station.session_config(&options.session, &options.run.name);
-        let name = Name::new(&options.device).ok_or_else(|| StartError::Device {
-            device: options.device.clone(),
-            reason: "the name has to be 1 to 32 bytes long".to_owned(),
-        })?;
-        let first = options.routes.first;
-        let mut initiator = Initiator::new(session, identity::seed(), name, first, options.driver.clone());
-        for &further in &options.routes.further {
-            initiator.add_address(first, further);
-        }
-        let now_ns = station.clock.now_ns();
-        Ok(Self { station, initiator, now_ns, device: options.device.clone(), peer: first })
-    }
-
-    /// Goes round until the disk is known and ready, or says what is in the way after `patience`.
-    pub fn connect(&mut self, patience: Duration) -> Result<(), ClientError> {
-        let until_ns = self.now_ns + patience.as_nanos() as u64;
-        while !self.initiator.is_ready() {
-            let progress = self.receive() | self.transmit();
-            let failure = self.initiator.failure();
-            if let Some(failure) = failure.filter(|failure| failure.is_final() || self.now_ns > until_ns) {
-                return Err(ClientError::Failed { device: self.device.clone(), failure: failure.clone() });
-            }
-            if self.should_stop() {
-                return Err(ClientError::Stopped);
-            }
-            if self.now_ns > until_ns {
-                return Err(self.what_is_missing());
-            }
-            self.rest(progress, Some(until_ns))?;
-        }
-        Ok(())
-    }
-
+impl Member {
     fn what_is_missing(&self) -> ClientError {
-        let (peer, device) = (self.peer, self.device.clone());
+        let (peer, device) = (self.peer, self.name.clone());
         if self.initiator.node().counters().sessions_up == 0 {
             ClientError::NoAnswer { peer }
         } else if self.initiator.has_device() {
@@ -154,29 +123,108 @@ impl Client {
             ClientError::NotGiven { peer, device }
         }
     }
+}
 
-    /// The start of a round: takes what came and goes on with session and driver. True if something was done.
+/// Remote devices and what is around them.
+pub struct Client {
+    pub(crate) station: Station,
+    members: Vec<Member>,
+    now_ns: u64,
+}
+
+impl Client {
+    /// Opens the links; the devices are asked for from the first round on.
+    ///
+    /// # Panics
+    /// If there is no device.
+    pub fn open(options: &ClientOptions) -> Result<Self, ClientError> {
+        assert!(!options.devices.is_empty(), "a client has a device");
+        let station = Station::open(&options.run, &options.links)?;
+        let member = |(number, device): (usize, &ClientDevice)| {
+            let ClientDevice { name, routes } = device;
+            let node = match number {
+                0 => options.run.name.clone(),
+                number => format!("{}.{number}", options.run.name),
+            };
+            let session = station.session_config(&options.session, &node);
+            let known = Name::new(name).ok_or_else(|| StartError::Device {
+                device: name.clone(),
+                reason: "the name has to be 1 to 32 bytes long".to_owned(),
+            })?;
+            let (driver, first) = (options.driver.clone(), routes.first);
+            let mut initiator = Initiator::new(session, identity::seed(), known, first, driver);
+            for &further in &routes.further {
+                initiator.add_address(first, further);
+            }
+            Ok(Member { name: name.clone(), peer: first, initiator })
+        };
+        let members = options.devices.iter().enumerate().map(member);
+        let members = members.collect::<Result<Vec<_>, ClientError>>()?;
+        let now_ns = station.clock.now_ns();
+        Ok(Self { station, members, now_ns })
+    }
+
+    /// Goes round until all disks are known and ready, or says what is in the way after `patience`.
+    pub fn connect(&mut self, patience: Duration) -> Result<(), ClientError> {
+        let until_ns = self.now_ns + patience.as_nanos() as u64;
+        while let Some(waiting) = self.members.iter().position(|member| !member.initiator.is_ready()) {
+            let progress = self.receive() | self.transmit();
+            for member in &self.members {
+                let failure = member.initiator.failure();
+                let failure = failure.filter(|failure| failure.is_final() || self.now_ns > until_ns);
+                if let Some(failure) = failure {
+                    let device = member.name.clone();
+                    return Err(ClientError::Failed { device, failure: failure.clone() });
+                }
+            }
+            if self.should_stop() {
+                return Err(ClientError::Stopped);
+            }
+            if self.now_ns > until_ns {
+                return Err(self.members[waiting].what_is_missing());
+            }
+            self.rest(progress, Some(until_ns))?;
+        }
+        Ok(())
+    }
+
+    /// The start of a round: takes what came and goes on with sessions and drivers. True if something was done.
     #[inline]
     pub fn receive(&mut self) -> bool {
-        let Self { station, initiator, .. } = self;
-        let (now_ns, came) =
-            station.receive(&mut |now_ns, from, frame| initiator.receive(now_ns, from, frame));
+        let Self { station, members, .. } = self;
+        let (now_ns, came) = station.receive(&mut |now_ns, from, frame| {
+            // What is for none of them, the first one counts.
+            let member = match &members[..] {
+                [_] => 0,
+                all => all.iter().position(|member| member.initiator.node().knows(frame)).unwrap_or(0),
+            };
+            members[member].initiator.receive(now_ns, from, frame);
+        });
         self.now_ns = now_ns;
-        self.initiator.poll(now_ns) | came
+        let mut progress = came;
+        for member in members {
+            progress |= member.initiator.poll(now_ns);
+        }
+        progress
     }
 
     /// The end of its work: rings the doorbells of what was submitted, and sends. True if something was sent.
     #[inline]
     pub fn transmit(&mut self) -> bool {
         let Station { clock, links, .. } = &mut self.station;
-        self.initiator.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames))
+        let mut progress = false;
+        for member in &mut self.members {
+            progress |= member.initiator.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames));
+        }
+        progress
     }
 
     /// The end of the round: sleeps if nothing was done for a while, until `deadline_ns` at most.
     #[inline]
     pub fn rest(&mut self, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
-        let Self { station, initiator, .. } = self;
-        station.end_round(progress, || [initiator.deadline_ns(), deadline_ns].into_iter().flatten().min())
+        let Self { station, members, .. } = self;
+        let own = || members.iter().filter_map(|member| member.initiator.deadline_ns());
+        station.end_round(progress, || own().chain(deadline_ns).min())
     }
 
     /// The time of this round, ns since the start.
@@ -189,15 +237,26 @@ impl Client {
         self.station.clock
     }
 
-    /// The disk. Before it is known ([`Client::connect`]) it has no blocks; while the device is away, requests wait for it.
+    /// The disk, or the first of several. Before it is known ([`Client::connect`]) it has no blocks; while the device is away,
+    /// requests wait for it.
     #[inline]
     pub fn disk(&mut self) -> &mut dyn Disk {
-        &mut self.initiator
+        &mut self.members[0].initiator
     }
 
-    /// The driver and its node.
+    /// The disk of each device, in their order.
+    pub fn disks(&mut self) -> impl Iterator<Item = &mut dyn Disk> {
+        self.members.iter_mut().map(|member| &mut member.initiator as &mut dyn Disk)
+    }
+
+    /// The driver of the first device, and its node.
     pub fn initiator(&self) -> &Initiator<Via> {
-        &self.initiator
+        &self.members[0].initiator
+    }
+
+    /// The devices' names, drivers and nodes, in their order.
+    pub fn initiators(&self) -> impl Iterator<Item = (&str, &Initiator<Via>)> {
+        self.members.iter().map(|member| (member.name.as_str(), &member.initiator))
     }
 
     /// Sleeps end when `fd` is readable.
@@ -215,24 +274,38 @@ impl Client {
         self.station.signals.report()
     }
 
-    /// The session to the box, if there is one.
+    /// The session to the first device's box, if there is one.
     pub fn session(&self) -> Option<SessionStat> {
-        self.initiator.node().sessions().next().map(|(peer, session)| SessionStat::of(peer, session))
+        self.initiator().node().sessions().next().map(|(peer, session)| SessionStat::of(peer, session))
     }
 }
 
-impl Drop for Client {
-    /// Shuts the device down in order, which a stop of the program may be waiting for: 5 s at most. Then says goodbye, so that the
-    /// box gives it to the next one at once.
-    fn drop(&mut self) {
-        self.initiator.shut_down();
-        while !self.initiator.is_shut_down() {
+impl Disks for Client {
+    #[inline]
+    fn disk(&mut self, number: usize) -> &mut dyn Disk {
+        &mut self.members[number].initiator
+    }
+}
+
+impl Client {
+    /// Goes round until it is so of all devices.
+    fn until(&mut self, is_so: impl Fn(&Initiator<Via>) -> bool) {
+        while !self.members.iter().all(|member| is_so(&member.initiator)) {
             let progress = self.receive() | self.transmit();
             if self.rest(progress, None).is_err() {
                 break;
             }
         }
-        self.initiator.close();
-        self.transmit();
+    }
+}
+
+impl Drop for Client {
+    /// Shuts the devices down in order, which a stop of the program may be waiting for: 5 s at most. Then says goodbye, so that
+    /// boxes give them to the next one at once.
+    fn drop(&mut self) {
+        self.members.iter_mut().for_each(|member| member.initiator.shut_down());
+        self.until(Initiator::is_shut_down);
+        self.members.iter_mut().for_each(|member| member.initiator.close());
+        self.until(Initiator::is_closed);
     }
 }

@@ -4,6 +4,8 @@
 
 use std::fmt::{self, Write as _};
 
+use etherslot_initiator::Initiator;
+use etherslot_initiator::nvme::Counters;
 use etherslot_node::{BoxCounters, BoxNode, HostCounters, HostNode, SlotCounters};
 use etherslot_pci::hierarchy::HierarchyCounters;
 use etherslot_session::{Mode, PathReport, Session, State};
@@ -21,6 +23,8 @@ pub enum Role {
     Box,
     /// A host node.
     Host,
+    /// An export of disks: a host node of a program.
+    Export,
 }
 
 /// A node at one moment.
@@ -42,7 +46,7 @@ pub struct NodeStat {
     pub port: Counted,
     /// Its sessions.
     pub sessions: Vec<SessionStat>,
-    /// The slots of a host node.
+    /// The slots of a host node; the disks of an export.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<SlotStat>,
 }
@@ -225,6 +229,48 @@ pub(crate) fn of_host<'a>(
     stat.sessions = node.sessions().map(|(peer, session)| SessionStat::of(peer, session)).collect();
     stat.slots =
         devices.zip(node.slot_counters()).map(|(device, counters)| of_slot(device, counters)).collect();
+    stat
+}
+
+/// Of an export that counts `counters`: its devices are slots, each with what its driver counts behind.
+pub(crate) fn of_export<'a>(
+    name: &str,
+    now_ns: u64,
+    counters: Counted,
+    links: &Links,
+    devices: impl Iterator<Item = (&'a str, &'a Initiator<Via>)>,
+) -> NodeStat {
+    let mut stat = NodeStat::new(name, Role::Export, now_ns, counters, links);
+    for (device, initiator) in devices {
+        let node = initiator.node();
+        stat.sessions.extend(node.sessions().map(|(peer, session)| SessionStat::of(peer, session)));
+        let slots = node.slot_counters().map(|counters| of_slot(device, counters));
+        stat.slots.extend(slots.map(|slot| {
+            let Counters {
+                submitted,
+                completed,
+                failed,
+                resubmitted,
+                started,
+                resets,
+                losses,
+                stray_completions,
+                doorbells,
+            } = *initiator.counters();
+            let driver = [
+                ("submitted", submitted),
+                ("completed", completed),
+                ("failed", failed),
+                ("resubmitted", resubmitted),
+                ("started", started),
+                ("resets", resets),
+                ("losses", losses),
+                ("stray_completions", stray_completions),
+                ("doorbells", doorbells),
+            ];
+            SlotStat { counters: slot.counters.and(driver), ..slot }
+        }));
+    }
     stat
 }
 

@@ -10,7 +10,7 @@ mod workload;
 use anyhow::Result;
 use clap::Subcommand;
 
-pub(crate) use target::Target;
+pub(crate) use target::{Reach, node_name};
 
 #[derive(Subcommand)]
 pub(crate) enum Nvme {

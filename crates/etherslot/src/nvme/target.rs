@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use etherslot_runtime::initiator::{Client, ClientOptions, driver::nvme};
+use etherslot_runtime::initiator::{Client, ClientDevice, ClientOptions, driver::nvme};
 use etherslot_runtime::options::{
     Address, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, Routes, SessionOptions,
 };
@@ -55,6 +55,11 @@ pub(crate) struct Target {
     reach: Reach,
 }
 
+/// A name that no other running node of this machine has: a box takes the later of two for the earlier one's next life.
+pub(crate) fn node_name(purpose: &str) -> String {
+    format!("{purpose}-{}", std::process::id())
+}
+
 fn faults(text: &str) -> Result<String, String> {
     text.parse::<Impairment>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
@@ -98,23 +103,25 @@ impl Reach {
         driver: nvme::Config,
         busy_poll: impl Into<Option<Duration>>,
     ) -> Result<Client> {
-        let mut client = Client::open(&self.options(device, driver, busy_poll.into())?)?;
+        self.connect_all(&[device.to_owned()], "nvme", driver, busy_poll.into())
+    }
+
+    /// The devices of these names, ready; the node is called after `purpose`.
+    pub(crate) fn connect_all(
+        &self,
+        devices: &[String],
+        purpose: &str,
+        driver: nvme::Config,
+        busy_poll: Option<Duration>,
+    ) -> Result<Client> {
+        let run =
+            LoopOptions { name: node_name(purpose), busy_poll: self.busy_poll.or(busy_poll), control: None };
+        let mut client = Client::open(&self.options(devices, run, driver)?)?;
         client.connect(self.wait)?;
         Ok(client)
     }
 
-    fn options(
-        &self,
-        device: &str,
-        driver: nvme::Config,
-        busy_poll: Option<Duration>,
-    ) -> Result<ClientOptions> {
-        let run = LoopOptions {
-            // A box takes the later of two nodes of one name for the earlier one's next life.
-            name: format!("nvme-{}", std::process::id()),
-            busy_poll: self.busy_poll.or(busy_poll),
-            control: None,
-        };
+    fn options(&self, devices: &[String], run: LoopOptions, driver: nvme::Config) -> Result<ClientOptions> {
         if let Some(path) = &self.config {
             let overrides = config::Overrides {
                 capture: self.capture.clone(),
@@ -122,36 +129,46 @@ impl Reach {
                 ..config::Overrides::default()
             };
             let host = config::read::<config::HostFile>(path, &overrides)?;
-            let slot = host.slots.into_iter().find(|slot| slot.device == device);
-            let slot = slot.with_context(|| {
-                format!("there is no slot with device = {device:?} in {}", path.display())
+            let slot_of = |device: &String| {
+                let slot = host.slots.iter().find(|slot| slot.device == *device);
+                let slot = slot.with_context(|| {
+                    format!("there is no slot with device = {device:?} in {}", path.display())
+                })?;
+                Ok(ClientDevice { name: slot.device.clone(), routes: slot.routes.clone() })
+            };
+            let devices = devices.iter().map(slot_of).collect::<Result<_>>()?;
+            return Ok(ClientOptions { run, links: host.links, session: host.session, devices, driver });
+        }
+        let mut kinds: Option<Vec<LinkKind>> = None;
+        let mut found = Vec::new();
+        for device in devices {
+            let (name, addresses) = device.rsplit_once('@').with_context(|| {
+                format!("{device:?} is no device: write NAME@ADDRESS, or NAME and --config FILE")
             })?;
-            let (links, session) = (host.links, host.session);
-            return Ok(ClientOptions {
-                run,
-                links,
-                session,
-                device: slot.device,
-                routes: slot.routes,
-                driver,
-            });
+            let addresses = addresses.split(',').map(str::parse).collect::<Result<Vec<Address>, _>>();
+            let addresses = addresses.with_context(|| format!("in {device:?}"))?;
+            let kinds = match &mut kinds {
+                Some(kinds) => kinds,
+                none => none.insert(self.kinds(&addresses)?),
+            };
+            ensure!(kinds.len() <= MAX_PATHS, "more than {MAX_PATHS} links: use {MAX_PATHS} or fewer");
+            ensure!(
+                kinds.len() == addresses.len(),
+                "{} links and {} addresses of the box: write one for each link, in the order of the links",
+                kinds.len(),
+                addresses.len()
+            );
+            for (kind, address) in kinds.iter().zip(&addresses) {
+                ensure!(
+                    kind.reaches(address),
+                    "{address} is not {}, as the link {kind} needs",
+                    kind.peer_form()
+                );
+            }
+            let routes = Routes::new(addresses[0], addresses[1..].iter().copied());
+            found.push(ClientDevice { name: name.to_owned(), routes });
         }
-        let (name, addresses) = device.rsplit_once('@').with_context(|| {
-            format!("{device:?} is no device: write NAME@ADDRESS, or NAME and --config FILE")
-        })?;
-        let addresses = addresses.split(',').map(str::parse).collect::<Result<Vec<Address>, _>>();
-        let addresses = addresses.with_context(|| format!("in {device:?}"))?;
-        let kinds = self.kinds(&addresses)?;
-        ensure!(kinds.len() <= MAX_PATHS, "more than {MAX_PATHS} links: use {MAX_PATHS} or fewer");
-        ensure!(
-            kinds.len() == addresses.len(),
-            "{} links and {} addresses of the box: write one for each link, in the order of the links",
-            kinds.len(),
-            addresses.len()
-        );
-        for (kind, address) in kinds.iter().zip(&addresses) {
-            ensure!(kind.reaches(address), "{address} is not {}, as the link {kind} needs", kind.peer_form());
-        }
+        let kinds = kinds.unwrap_or_default();
         ensure!(
             kinds.len() == 1 || self.capture.is_none(),
             "--capture takes one link: there are {}",
@@ -170,8 +187,7 @@ impl Reach {
             .into_iter()
             .map(|kind| LinkOptions { kind, capture: self.capture.clone(), impair: self.impair.clone() })
             .collect();
-        let routes = Routes::new(addresses[0], addresses[1..].iter().copied());
-        Ok(ClientOptions { run, links, session, device: name.to_owned(), routes, driver })
+        Ok(ClientOptions { run, links, session, devices: found, driver })
     }
 
     /// The links; to UDP addresses any free port of ours will do.
@@ -205,13 +221,15 @@ mod tests {
     fn options(words: &[&str]) -> Result<ClientOptions, String> {
         let cli = Cli::try_parse_from([&["nvme"], words].concat()).map_err(|error| error.to_string())?;
         let Target { device, reach, .. } = cli.target;
-        reach.options(&device, nvme::Config::default(), None).map_err(|error| format!("{error:#}"))
+        let run = LoopOptions { name: "test".to_owned(), busy_poll: None, control: None };
+        let devices: Vec<String> = device.split(' ').map(str::to_owned).collect();
+        reach.options(&devices, run, nvme::Config::default()).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
     fn a_device_is_a_name_and_an_address_on_each_link() {
         let one = options(&["disk@10.0.0.1:4700"]).unwrap();
-        assert_eq!((one.device.as_str(), one.links.len()), ("disk", 1));
+        assert_eq!((one.devices[0].name.as_str(), one.links.len()), ("disk", 1));
         assert!(matches!(one.links[0].kind, LinkKind::Udp { .. }));
         let two = options(&[
             "a@b@02:00:00:00:00:01,02:00:00:00:00:02",
@@ -221,7 +239,17 @@ mod tests {
             "packet:eth1",
         ])
         .unwrap();
-        assert_eq!((two.device.as_str(), two.routes.further.len(), two.session.paths), ("a@b", 1, 2));
+        let device = &two.devices[0];
+        assert_eq!((device.name.as_str(), device.routes.further.len(), two.session.paths), ("a@b", 1, 2));
+    }
+
+    #[test]
+    fn several_devices_share_the_links() {
+        let both = options(&["a@10.0.0.1:4700 b@10.0.0.2:4700"]).unwrap();
+        let names: Vec<&str> = both.devices.iter().map(|device| device.name.as_str()).collect();
+        assert_eq!((names, both.links.len()), (vec!["a", "b"], 1));
+        let error = options(&["a@10.0.0.1:1 b@[::1]:1"]).unwrap_err();
+        assert!(error.contains("IPv4"), "{error}");
     }
 
     #[test]

@@ -36,10 +36,12 @@ struct Export {
 }
 
 impl Export {
-    fn start(run: &Run, net: &Net, device: &str, options: &[&str]) -> Self {
-        let (socket, log) = (run.path(&format!("{device}.nbd")), run.path(&format!("export-{device}.log")));
+    fn start(run: &Run, net: &Net, devices: &[&str], options: &[&str]) -> Self {
+        let all = devices.join("-");
+        let (socket, log) = (run.path(&format!("{all}.nbd")), run.path(&format!("export-{all}.log")));
         let mut command = etherslot_command(net, Side::Host).unwrap();
-        command.args(["export", &format!("{device}@{BOX_MAC}"), "--link", &format!("packet:{INTERFACE}")]);
+        command.args(["export", "--link", &format!("packet:{INTERFACE}")]);
+        command.args(devices.iter().map(|device| format!("{device}@{BOX_MAC}")));
         command.arg("--nbd").arg(&socket).args(options);
         let log_file = fs::File::create(&log).unwrap();
         let child = command.stdin(Stdio::null()).stderr(log_file).spawn().unwrap();
@@ -92,6 +94,33 @@ fn image(run: &Run) -> std::path::PathBuf {
     path
 }
 
+fn both_in_one_process(run: &Run, net: &Net, image: &str) {
+    let control = run.path("both.control");
+    let control = control.to_str().unwrap();
+    let both = Export::start(run, net, &["disk0", "quick"], &["--control", control]);
+    let uri = |name: &str| both.uri.replace("///", &format!("///{name}"));
+    let list = done("nbdinfo", &["--list", &both.uri]);
+    assert!(list.contains("export=\"disk0\"") && list.contains("export=\"quick\""), "{list}");
+    done("nbdcopy", &[image, &uri("quick")]);
+    done("qemu-io", &["-f", "raw", "-c", "write -P 0x77 0 1M", &uri("disk0")]);
+    done("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0x77 0 1M", &both.uri]);
+    done("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &uri("quick")]);
+    let mut command = etherslot_command(net, Side::Host).unwrap();
+    let output = command.args(["stat", control, "--output", "json"]).output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["role"], told["sessions"].as_array().unwrap().len()), (&"export".into(), 2));
+    let devices: Vec<&str> = told["slots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|slot| slot["counters"]["completed"].as_u64().unwrap() > 0)
+        .map(|slot| slot["device"].as_str().unwrap())
+        .collect();
+    assert_eq!(devices, ["disk0", "quick"]);
+    assert!(told["counters"]["bytes_written"].as_u64().unwrap() >= 65 << 20);
+    assert!(both.stop());
+}
+
 #[test]
 #[ignore = "needs root: ./run test link"]
 fn programs_for_nbd_disks_use_a_remote_one_and_outlive_the_death_of_its_box() {
@@ -105,7 +134,7 @@ fn programs_for_nbd_disks_use_a_remote_one_and_outlive_the_death_of_its_box() {
     let image = image(&run);
     let image = image.to_str().unwrap();
 
-    let export = Export::start(&run, &net, "disk0", &["--patience", "20s"]);
+    let export = Export::start(&run, &net, &["disk0"], &["--patience", "20s"]);
     let uri = export.uri.clone();
     let info = done("nbdinfo", &["--json", &uri]);
     for expected in ["\"export-name\": \"disk0\"", "\"export-size\": 67108864", "\"can_multi_conn\": true"] {
@@ -129,7 +158,7 @@ fn programs_for_nbd_disks_use_a_remote_one_and_outlive_the_death_of_its_box() {
     done("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &uri]);
     story.tell("what nbdcopy wrote, QEMU reads");
 
-    let quick = Export::start(&run, &net, "quick", &["--name", "a name"]);
+    let quick = Export::start(&run, &net, &["quick"], &["--name", "a name"]);
     done("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", image, &quick.uri]);
     let copy = run.path("copy");
     done("nbdcopy", &[&quick.uri, copy.to_str().unwrap()]);
@@ -165,7 +194,10 @@ fn programs_for_nbd_disks_use_a_remote_one_and_outlive_the_death_of_its_box() {
     story.tell("fio has written on, and read what it had written");
 
     assert!(export.stop() && quick.stop(), "SIGTERM is a clean end");
-    let kept = Export::start(&run, &net, "disk0", &["--read-only", "--patience", "1s"]);
+    both_in_one_process(&run, &net, image);
+    story.tell("two devices in one process are two exports, and `etherslot stat` knows them");
+
+    let kept = Export::start(&run, &net, &["disk0"], &["--read-only", "--patience", "1s"]);
     assert!(!tell("qemu-io", &["-f", "raw", "-c", "write 0 4k", &kept.uri]).0, "it can't be written to");
     done("qemu-io", &["-r", "-f", "raw", "-c", "read 0 4k", &kept.uri]);
     io_box.process().kill();

@@ -106,7 +106,7 @@ impl<S: Read + Write> Connection<S> {
         }
         let Phase::Negotiating { handshake, .. } = &mut self.phase else { return Ok(false) };
         let shared = &mut *turn.shared;
-        match handshake.step(&mut self.staging, &shared.exports, &shared.geometry, &mut self.output.text) {
+        match handshake.step(&mut self.staging, &shared.offers, &mut self.output.text) {
             Step::Need(_) => self.fill(),
             Step::On => self.write(turn).map(|_| true),
             Step::Leave => {
@@ -115,9 +115,10 @@ impl<S: Read + Write> Connection<S> {
             }
             Step::Broken(what) => Err(Ending::Broken(what)),
             Step::Enter { export, structured } => {
-                let export = &shared.exports[export];
+                let offer = &shared.offers[export];
+                let export = &offer.export;
                 self.structured = structured;
-                self.read_only = shared.geometry.is_read_only(export);
+                (self.disk, self.read_only) = (export.disk, offer.is_read_only());
                 self.window = HEADS * REQUEST_BYTES;
                 self.phase = Phase::Serving(Input::Head);
                 tracing::info!(peer = self.peer, export = export.name, structured, "client uses the export");
@@ -149,7 +150,7 @@ impl<S: Read + Write> Connection<S> {
             _ => counters.others += 1,
         }
         self.free.pop();
-        let geometry = &turn.shared.geometry;
+        let geometry = &turn.volume.geometry;
         let job = Job::new(&request, geometry, self.read_only, MAX_PAYLOAD_BYTES);
         self.jobs[usize::from(index)] = job;
         // Behind the head of a write nothing is read but its payload, until it is known where to.
@@ -180,7 +181,7 @@ impl<S: Read + Write> Connection<S> {
         };
         let index = *index;
         let job = &mut self.jobs[usize::from(index)];
-        let geometry = &turn.shared.geometry;
+        let geometry = &turn.volume.geometry;
         let Some(piece) = filling else {
             if *left == 0 {
                 job.is_receiving = false;
@@ -196,7 +197,7 @@ impl<S: Read + Write> Connection<S> {
                 return Ok(false);
             }
             let bytes = (*left).min(geometry.piece_blocks as usize * geometry.block_bytes as usize);
-            let Some(buffer) = turn.shared.budget.take(turn.disk, &mut self.held, bytes) else {
+            let Some(buffer) = turn.volume.budget.take(turn.disk, &mut self.held, bytes) else {
                 return Ok(false);
             };
             let filled = self.staging.move_to(&mut turn.disk.data_mut(&buffer)[..bytes]);

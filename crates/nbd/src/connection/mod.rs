@@ -16,7 +16,7 @@ pub(crate) use job::Kind;
 pub(crate) use pieces::slot_of;
 
 use crate::budget::{Budget, Held};
-use crate::export::{Export, Geometry};
+use crate::export::{Geometry, Offer};
 use crate::handshake::{self, Handshake, MAX_OPTION_BYTES};
 use crate::message::{Head, OPTION_BYTES};
 use crate::server::Counters;
@@ -29,17 +29,24 @@ use pieces::Sequence;
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) exports: Vec<Export>,
-    pub(crate) geometry: Geometry,
-    pub(crate) budget: Budget,
+    pub(crate) offers: Vec<Offer>,
     pub(crate) counters: Counters,
     /// Where payload goes that nobody wants.
     pub(crate) sink: Box<[u8]>,
 }
 
+/// What connections to the same disk share.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) geometry: Geometry,
+    pub(crate) budget: Budget,
+}
+
 /// What a connection has to hand for the time of a call.
 pub(crate) struct Turn<'a> {
+    /// The disk of its export; before it has chosen one, any.
     pub(crate) disk: &'a mut dyn Disk,
+    pub(crate) volume: &'a mut Volume,
     pub(crate) shared: &'a mut Shared,
     /// Where it is among the connections.
     pub(crate) slot: u16,
@@ -49,7 +56,7 @@ impl Turn<'_> {
     #[inline]
     pub(crate) fn give_back(&mut self, held: &mut Held, buffer: Option<Buffer>) {
         if let Some(buffer) = buffer {
-            self.shared.budget.give_back(self.disk, held, buffer);
+            self.volume.budget.give_back(self.disk, held, buffer);
         }
     }
 }
@@ -88,6 +95,8 @@ pub(crate) struct Connection<S> {
     may_read: bool,
     hung_up: bool,
     structured: bool,
+    /// Which of the disks the export is on.
+    disk: usize,
     read_only: bool,
     /// Takes no requests any more, and ends when there is nothing left to do.
     is_leaving: bool,
@@ -117,6 +126,7 @@ impl<S: Read + Write> Connection<S> {
             may_read: true,
             hung_up: false,
             structured: false,
+            disk: 0,
             read_only: true,
             is_leaving: false,
             jobs: vec![Job::EMPTY; usize::from(requests)].into(),
@@ -140,6 +150,11 @@ impl<S: Read + Write> Connection<S> {
     /// Whether the client is gone, and the disk has nothing of it.
     pub(crate) fn is_over(&self) -> bool {
         self.stream.is_none() && self.at_disk == 0
+    }
+
+    /// The disk that it is about, once an export is chosen.
+    pub(crate) fn disk(&self) -> usize {
+        self.disk
     }
 
     /// Until when an export has to be chosen.

@@ -88,11 +88,11 @@ impl<S: Read + Write> Connection<S> {
     fn issue_one(&mut self, turn: &mut Turn<'_>, index: u16) -> Result<Issue, Ending> {
         let is_alone = self.free.len() + 1 == self.jobs.len();
         let job = &mut self.jobs[usize::from(index)];
-        let shared = &mut *turn.shared;
+        let volume = &mut *turn.volume;
         if job.issued >= job.blocks {
             return Ok(Issue::All);
         }
-        let number = job.issued / job.piece_blocks(&shared.geometry);
+        let number = job.issued / job.piece_blocks(&volume.geometry);
         let may_start = self.sequence.as_ref().is_none_or(|sequence| {
             // Nothing may come between its pieces: all others have to be answered before.
             sequence.job != index || is_alone && number < sequence.next + AHEAD as u32
@@ -100,11 +100,11 @@ impl<S: Read + Write> Connection<S> {
         if job.under_way >= PIECES || !may_start {
             return Ok(Issue::Later);
         }
-        let blocks = job.blocks_of(number, &shared.geometry);
+        let blocks = job.blocks_of(number, &volume.geometry);
         let mut buffer = None;
         if job.kind == Kind::Read {
-            let bytes = blocks as usize * shared.geometry.block_bytes as usize;
-            buffer = shared.budget.take(turn.disk, &mut self.held, bytes);
+            let bytes = blocks as usize * volume.geometry.block_bytes as usize;
+            buffer = volume.budget.take(turn.disk, &mut self.held, bytes);
             if buffer.is_none() {
                 return Ok(Issue::NoBuffer);
             }
@@ -184,7 +184,7 @@ impl<S: Read + Write> Connection<S> {
             self.settle(turn, index);
             return Ok(());
         }
-        let geometry = &turn.shared.geometry;
+        let geometry = &turn.volume.geometry;
         let bytes = job.blocks_of(number, geometry) * geometry.block_bytes;
         let is_last = job.is_complete();
         let head = if self.structured {
@@ -203,7 +203,7 @@ impl<S: Read + Write> Connection<S> {
     /// Sends the pieces whose turn it is. Of an error the client can be told only as long as nothing was sent.
     fn go_on_in_order(&mut self, turn: &mut Turn<'_>) -> Result<(), Ending> {
         let Some(sequence) = &mut self.sequence else { return Ok(()) };
-        let (index, geometry) = (sequence.job, &turn.shared.geometry);
+        let (index, geometry) = (sequence.job, &turn.volume.geometry);
         let job = &mut self.jobs[usize::from(index)];
         if job.error.is_some() {
             if sequence.next != 0 {

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
 
-use etherslot_initiator::{BufferClass, MemoryDisk};
+use etherslot_initiator::{BufferClass, Disk, MemoryDisk};
 use etherslot_nbd::message::{
     FIXED_NEWSTYLE, NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, Request, SIMPLE_REPLY_MAGIC,
     STRUCTURED_REPLY_MAGIC, chunk, info, option, reply,
 };
-use etherslot_nbd::{Config, Export, Server};
+use etherslot_nbd::{Config, Disks, Export, Server};
 
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
@@ -77,20 +77,39 @@ impl Drop for Stream {
     }
 }
 
+/// The disks of a [`World`].
+struct Both<'a> {
+    disk: &'a mut MemoryDisk,
+    other: Option<&'a mut MemoryDisk>,
+}
+
+impl Disks for Both<'_> {
+    fn disk(&mut self, number: usize) -> &mut dyn Disk {
+        match (number, &mut self.other) {
+            (0, _) => self.disk,
+            (1, Some(other)) => *other,
+            _ => panic!("the server was told of no disk {number}"),
+        }
+    }
+}
+
 /// A disk of 16 MiB, its server, and time.
 pub(crate) struct World {
     pub(crate) disk: MemoryDisk,
+    /// A second disk of the same server.
+    pub(crate) other: Option<MemoryDisk>,
     pub(crate) server: Server<Stream>,
     pub(crate) now_ns: u64,
 }
 
 pub(crate) const DISK_BYTES: usize = 16 << 20;
+pub(crate) const OTHER_BYTES: usize = 4 << 20;
 
 pub(crate) fn config() -> Config {
     Config {
         exports: vec![
-            Export { name: "disk".into(), description: "a disk".into(), read_only: false },
-            Export { name: "kept".into(), description: String::new(), read_only: true },
+            Export { disk: 0, name: "disk".into(), description: "a disk".into(), read_only: false },
+            Export { disk: 0, name: "kept".into(), description: String::new(), read_only: true },
         ],
         buffers: vec![BufferClass { bytes: 4096, count: 32 }, BufferClass { bytes: 65536, count: 16 }],
         connections: 4,
@@ -107,8 +126,31 @@ impl World {
     pub(crate) fn with(config: Config, change: impl FnOnce(&mut MemoryDisk)) -> Self {
         let mut disk = MemoryDisk::new(512, DISK_BYTES as u64 / 512, 24, &config.buffers);
         change(&mut disk);
-        let info = etherslot_initiator::Disk::info(&disk).clone();
-        Self { server: Server::new(config, &info), disk, now_ns: 1 }
+        let info = Disk::info(&disk).clone();
+        Self { server: Server::new(config, &[info]), disk, other: None, now_ns: 1 }
+    }
+
+    /// With a second disk of 4 MiB in blocks of 4096 bytes, exported as `other`.
+    pub(crate) fn with_two_disks() -> Self {
+        let mut config = config();
+        config.exports.push(Export {
+            disk: 1,
+            name: "other".into(),
+            description: String::new(),
+            read_only: false,
+        });
+        config.exports.push(Export {
+            disk: 2,
+            name: "nowhere".into(),
+            description: String::new(),
+            read_only: false,
+        });
+        let mut world = Self::with(config.clone(), |_| {});
+        let other = MemoryDisk::new(4096, OTHER_BYTES as u64 / 4096, 24, &config.buffers);
+        let infos = [&world.disk, &other].map(|disk| Disk::info(disk).clone());
+        world.server = Server::new(config, &infos);
+        world.other = Some(other);
+        world
     }
 
     /// A client that has said nothing.
@@ -135,11 +177,13 @@ impl World {
 
     /// Until nothing more is to be done.
     pub(crate) fn run(&mut self) {
-        for _ in 0..100_000 {
+        // A stream may bring a byte at a time.
+        for _ in 0..400_000 {
             for place in 0..4 {
                 self.server.wake(place, false);
             }
-            if !self.server.poll(self.now_ns, &mut self.disk) {
+            let Self { disk, other, .. } = self;
+            if !self.server.poll(self.now_ns, &mut Both { disk, other: other.as_mut() }) {
                 return;
             }
         }
@@ -148,7 +192,6 @@ impl World {
 
     /// All buffers are where they belong.
     pub(crate) fn assert_clean(&mut self) {
-        use etherslot_initiator::Disk as _;
         assert_eq!(self.disk.in_flight(), 0);
         assert!(self.server.is_idle());
         for class in config().buffers {

@@ -1,8 +1,8 @@
 //! Several clients at once.
 
-use etherslot_nbd::message::command;
+use etherslot_nbd::message::{command, option, reply};
 
-use crate::client::World;
+use crate::client::{OTHER_BYTES, World, go};
 
 #[test]
 fn clients_that_stall_hold_up_nobody() {
@@ -32,6 +32,46 @@ fn clients_that_stall_hold_up_nobody() {
     deaf.stop_reading_at(usize::MAX);
     world.run();
     assert_eq!(deaf.answers(65536).len(), 16);
+}
+
+#[test]
+fn each_client_has_the_disk_of_its_export() {
+    let mut world = World::with_two_disks();
+    let mut clients = ["disk", "other", "disk"].map(|name| world.enter(name, true));
+    for round in 0..20u32 {
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.request(command::WRITE, 0, u64::from(round) * 8192, 8192);
+            client.say(&[number as u8 + 1; 8192]);
+            client.request(command::READ, 0, u64::from(round) * 8192, 4096);
+        }
+        world.run();
+    }
+    for client in &mut clients {
+        let answers = client.answers(0);
+        assert_eq!((answers.len(), answers.iter().filter(|answer| answer.error != 0).count()), (40, 0));
+    }
+    let other = world.other.as_ref().unwrap().content();
+    assert!(other[..20 * 8192].iter().all(|&byte| byte == 2));
+    assert!(!world.disk.content().contains(&2));
+    // Its size and its blocks are its own.
+    let other = &mut clients[1];
+    other.request(command::READ, 0, OTHER_BYTES as u64, 4096);
+    other.request(command::READ, 0, 0, 512);
+    world.run();
+    assert!(clients[1].answers(0).iter().all(|answer| answer.error != 0));
+    clients.iter().for_each(crate::client::Client::close);
+    world.run();
+    world.assert_clean();
+}
+
+#[test]
+fn an_export_of_a_disk_that_there_is_not_is_none() {
+    let mut world = World::with_two_disks();
+    let mut client = world.connect();
+    client.greet(&mut world);
+    client.option(option::INFO, &go("nowhere", &[]));
+    world.run();
+    assert_eq!(client.replies(option::INFO)[0].0, reply::ERR_UNKNOWN);
 }
 
 #[test]

@@ -228,6 +228,17 @@ impl Control {
         answer: &mut dyn FnMut(Request) -> Answer,
     ) -> bool {
         let is_woken = sleeper.take_control_wake();
+        self.poll_woken(now_ns, is_woken, answer)
+    }
+
+    /// The same for an owner whose answer needs all that the sleeper is part of; `is_woken` is what [`Sleeper::take_control_wake`]
+    /// said.
+    pub(crate) fn poll_woken(
+        &mut self,
+        now_ns: u64,
+        is_woken: bool,
+        answer: &mut dyn FnMut(Request) -> Answer,
+    ) -> bool {
         self.0.as_mut().is_some_and(|server| server.poll(now_ns, is_woken, answer))
     }
 

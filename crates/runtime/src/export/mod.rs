@@ -1,19 +1,21 @@
-//! `etherslot export`: a remote disk for programs of this machine and others, by the Network Block Device protocol.
+//! `etherslot export`: remote disks for programs of this machine and others, by the Network Block Device protocol.
 
 mod address;
 mod doors;
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use etherslot_initiator::{Op, Request, nvme};
+use etherslot_initiator::{DiskInfo, Op, Request as DiskRequest, nvme};
 use etherslot_nbd::{Config, Counters, Export, Server};
 
 pub use address::{AddressError, ExportAddress};
 
-use crate::control::BindError;
+use crate::control::{Answer, BindError, Control, Request};
 use crate::counted::{Counted, counted};
 use crate::initiator::{Client, ClientError};
+use crate::stat::{self, NodeStat};
 use doors::{Doors, Stream};
 
 /// From the request to stop on, what is under way has so much time.
@@ -24,10 +26,12 @@ const FLUSH: u64 = u64::MAX;
 /// What is exported, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// What clients call it; those that call it nothing get it as well.
-    pub name: String,
-    /// For people.
-    pub description: String,
+    /// The node's name: that of its control socket.
+    pub node: String,
+    /// Where the control socket is to be, if not in its usual folder.
+    pub control: Option<PathBuf>,
+    /// What clients call each disk of the client, in their order; those that call it nothing get the first.
+    pub names: Vec<String>,
     /// Refuse writes.
     pub read_only: bool,
     /// Where clients come.
@@ -51,9 +55,17 @@ pub enum ExportError {
         /// Why.
         source: io::Error,
     },
-    /// The device can't be used any more.
-    #[error("the device can't be used any more: {0}")]
-    Failed(nvme::Failure),
+    /// A device can't be used any more.
+    #[error("device {device:?} can't be used any more: {failure}")]
+    Failed {
+        /// Its name.
+        device: String,
+        /// Why.
+        failure: nvme::Failure,
+    },
+    /// The control socket could not be made where it was asked for.
+    #[error("--control {0}")]
+    Control(#[source] BindError),
 }
 
 impl From<io::Error> for ExportError {
@@ -68,56 +80,83 @@ pub fn driver(patience: Duration) -> nvme::Config {
     nvme::Config { buffers: Config::default().buffers, give_up_ns, ..nvme::Config::default() }
 }
 
-/// Serves the disk of `client`, which is connected and was told what [`driver`] says, until SIGTERM or SIGINT.
+/// Serves the disks of `client`, which is connected and was told what [`driver`] says, until SIGTERM or SIGINT.
 pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError> {
     let mut doors = Doors::open(&options.addresses)?;
     client.watch(doors.fd())?;
-    let info = client.disk().info().clone();
-    let ExportOptions { name, description, read_only, .. } = options;
-    let export = Export { name: name.clone(), description, read_only };
-    let mut server = Server::new(Config { exports: vec![export], ..Config::default() }, &info);
-    let (bytes, block_bytes, read_only) = (info.bytes(), info.block_bytes, info.read_only || read_only);
-    for address in &options.addresses {
-        tracing::info!(%address, export = name, "listening");
+    let ExportOptions { node, control, names, read_only, addresses } = options;
+    let mut control =
+        Control::open(control.as_ref(), &node, &client.station.sleeper).map_err(ExportError::Control)?;
+    let disks: Vec<DiskInfo> = client.disks().map(|disk| disk.info().clone()).collect();
+    let exports = names.iter().zip(&disks).enumerate().map(|(disk, (name, info))| {
+        let description = format!("{}, serial number {}", info.model.trim(), info.serial.trim());
+        Export { disk, name: name.clone(), description, read_only }
+    });
+    let config = Config { exports: exports.collect(), ..Config::default() };
+    let mut server = Server::new(config, &disks);
+    for address in &addresses {
+        tracing::info!(%address, "listening");
     }
-    tracing::info!(export = name, bytes, block_bytes, read_only, "ready");
+    for (name, info) in names.iter().zip(&disks) {
+        let (bytes, block_bytes, read_only) = (info.bytes(), info.block_bytes, info.read_only || read_only);
+        tracing::info!(export = name, bytes, block_bytes, read_only, "ready");
+    }
 
     while !client.should_stop() {
         let mut progress = client.receive();
         progress |= doors.poll(client.now_ns(), &mut server)?;
-        progress |= server.poll(client.now_ns(), client.disk());
+        progress |= server.poll(client.now_ns(), &mut client);
         progress |= client.transmit();
+        progress |= serve_control(&mut control, &mut client, &node, &server);
         if client.should_report() {
-            log(server.counters());
+            show(&client, &node, &server).log();
         }
-        if let Some(failure) = client.initiator().failure().filter(|failure| failure.is_final()) {
-            return Err(ExportError::Failed(failure.clone()));
+        for (device, initiator) in client.initiators() {
+            if let Some(failure) = initiator.failure().filter(|failure| failure.is_final()) {
+                let (device, failure) = (device.to_owned(), failure.clone());
+                return Err(ExportError::Failed { device, failure });
+            }
         }
-        client.rest(progress, server.deadline_ns())?;
+        let deadline_ns = [server.deadline_ns(), control.deadline_ns()].into_iter().flatten().min();
+        client.rest(progress, deadline_ns)?;
     }
-    drain(&mut client, doors, &mut server)?;
-    log(server.counters());
+    drain(&mut client, doors, &mut server, disks.len())?;
+    show(&client, &node, &server).log();
     tracing::info!("stopped");
     Ok(())
 }
 
+fn show(client: &Client, node: &str, server: &Server<Stream>) -> NodeStat {
+    let counted: Counted = counted!(server.counters() => Counters {
+        connections, refused, broken, slow, reads, writes, others, errors, bytes_read, bytes_written, bytes_sent,
+    });
+    stat::of_export(node, client.now_ns(), counted, &client.station.links, client.initiators())
+}
+
+fn serve_control(control: &mut Control, client: &mut Client, node: &str, server: &Server<Stream>) -> bool {
+    let now_ns = client.now_ns();
+    let is_woken = client.station.sleeper.take_control_wake();
+    control.poll_woken(now_ns, is_woken, &mut |Request::Stat {}| Answer::Stat(show(client, node, server)))
+}
+
 /// Answers what was asked, and makes it durable.
-fn drain(client: &mut Client, mut doors: Doors, server: &mut Server<Stream>) -> io::Result<()> {
+fn drain(client: &mut Client, mut doors: Doors, server: &mut Server<Stream>, disks: usize) -> io::Result<()> {
     doors.close();
     server.drain();
     let until_ns = client.now_ns() + DRAIN.as_nanos() as u64;
-    let mut is_flushing = false;
+    let mut flushed = 0;
     loop {
         let mut progress = client.receive();
         progress |= doors.poll(client.now_ns(), server)?;
-        progress |= server.poll(client.now_ns(), client.disk());
+        progress |= server.poll(client.now_ns(), client);
         if server.is_idle() {
-            if is_flushing && client.disk().in_flight() == 0 {
+            if flushed == disks && client.disks().all(|disk| disk.in_flight() == 0) {
                 return Ok(());
             }
-            if !is_flushing {
-                let flush = Request { token: FLUSH, op: Op::Flush, first_block: 0, blocks: 0, buffer: None };
-                is_flushing = client.disk().submit(flush).is_ok();
+            if let Some(disk) = client.disks().nth(flushed) {
+                let flush =
+                    DiskRequest { token: FLUSH, op: Op::Flush, first_block: 0, blocks: 0, buffer: None };
+                flushed += usize::from(disk.submit(flush).is_ok());
             }
         }
         progress |= client.transmit();
@@ -127,11 +166,4 @@ fn drain(client: &mut Client, mut doors: Doors, server: &mut Server<Stream>) -> 
         }
         client.rest(progress, Some(until_ns))?;
     }
-}
-
-fn log(counters: &Counters) {
-    let counted: Counted = counted!(counters => Counters {
-        connections, refused, broken, slow, reads, writes, others, errors, bytes_read, bytes_written, bytes_sent,
-    });
-    tracing::info!("{counted}");
 }
