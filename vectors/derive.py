@@ -13,6 +13,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from derive_ahead import messages as ahead_messages, pieces
+from derive_seal import exchanges, sealed
 from derive_tlps import bdf, hex64, id_text, memory, pack, pattern, tlps
 
 HERE = pathlib.Path(__file__).parent
@@ -291,7 +292,14 @@ def frames():
     return rows
 
 
-FILES = {"frames.json": frames, "records.json": records, "tlps.json": tlps, "control.json": control, "pieces.json": pieces}
+def sealed_frames():
+    return sealed(frame, record, memory("MWr", (3, 0, 0), 0, 0x1_0000_6000, 2, 0xF, 0xF, pattern(8))[0])
+
+
+FILES = {
+    "frames.json": frames, "records.json": records, "tlps.json": tlps, "control.json": control, "pieces.json": pieces,
+    "sealed.json": sealed_frames, "exchanges.json": exchanges,
+}
 
 
 def text(rows):

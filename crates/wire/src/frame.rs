@@ -25,7 +25,7 @@ pub const HEADER_BYTES: usize = 48;
 pub const SACK_BYTES: usize = 32;
 /// Sequences that one SACK block describes.
 pub const SACK_BITS: u32 = 224;
-/// Bytes at the end of a frame that are kept for what protects it: the check, or an AEAD tag once frames are sealed.
+/// Bytes at the end of a frame that are kept for what protects it: the check, or the tag of a sealed frame.
 pub const TAG_BYTES: usize = 16;
 /// Bytes of the check behind the body.
 pub const CHECK_BYTES: usize = 4;
@@ -62,7 +62,8 @@ pub mod flag {
     pub const ACK_NOW: u8 = 1 << 3;
     /// This sequence was transmitted before, under another packet number.
     pub const RETRANSMISSION: u8 = 1 << 4;
-    /// The body is sealed by an AEAD whose tag ends the frame (reserved: refused by this version).
+    /// The body is encrypted, and a tag over the whole frame stands in the place of the check ([`Header::parse_sealed`]).
+    /// Refused where no keys were agreed on.
     pub const SEALED: u8 = 1 << 5;
     /// A frame that this one acknowledges had been marked for congestion by a switch (ECN).
     pub const CONGESTED: u8 = 1 << 6;
@@ -207,6 +208,18 @@ impl Header {
 
     /// Decodes a frame into its header and its body. Bytes behind the body (Ethernet padding) are ignored.
     pub fn parse(frame: &[u8]) -> Result<(Self, &[u8]), Error> {
+        Self::parse_as(frame, false)
+    }
+
+    /// Decodes a sealed frame into its header, its body, still encrypted, and its tag. Nothing of it may be trusted before
+    /// the tag has been verified over all that stands before it. Bytes behind the tag are ignored.
+    pub fn parse_sealed(frame: &[u8]) -> Result<(Self, &[u8], &[u8; TAG_BYTES]), Error> {
+        let (header, body) = Self::parse_as(frame, true)?;
+        let tag = frame.get(header.len() + body.len()..).and_then(<[u8]>::first_chunk);
+        Ok((header, body, tag.ok_or(Error::Truncated)?))
+    }
+
+    fn parse_as(frame: &[u8], sealed: bool) -> Result<(Self, &[u8]), Error> {
         let head: &[u8; HEADER_BYTES] = frame.first_chunk().ok_or(Error::Truncated)?;
         let (version, kind) = (head[0] >> 4, head[0] & 15);
         if version != VERSION {
@@ -221,7 +234,8 @@ impl Header {
             other => return Err(Error::Kind(other)),
         };
         let flags = head[1];
-        if flags & flag::SEALED != 0 || flags & flag::HEADER_CHECK != 0 && kind != Kind::Data {
+        let may_check_header = kind == Kind::Data && !sealed;
+        if sealed != (flags & flag::SEALED != 0) || flags & flag::HEADER_CHECK != 0 && !may_check_header {
             return Err(Error::Flags(flags));
         }
         let word = |at| u32_at(head, at).unwrap_or(0);

@@ -8,6 +8,7 @@ pub mod ahead;
 pub mod bytes;
 pub mod control;
 pub mod frame;
+pub mod handshake;
 pub mod id;
 pub mod record;
 pub mod tlp;
