@@ -13,6 +13,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from derive_ahead import messages as ahead_messages, pieces
+from derive_discovery import discovery, messages as lease_messages
 from derive_seal import exchanges, sealed
 from derive_tlps import bdf, hex64, id_text, memory, pack, pattern, tlps
 
@@ -80,7 +81,7 @@ def records():
 # --- Control: docs/wire.md, "Control messages" --------------------------------------------------------------------
 
 CLOSE = {"shutdown": 1, "protocol": 2, "refused": 3}
-ATTACH_STATUS = {"attached": 0, "unknown": 1, "busy": 2, "no_room": 3}
+ATTACH_STATUS = {"attached": 0, "unknown": 1, "busy": 2, "no_room": 3, "not_assigned": 4}
 CONTROL = {"attach": 1, "attached": 2, "detach": 3, "detached": 4, "hot_reset": 5, "hot_reset_done": 6}
 
 
@@ -157,7 +158,8 @@ def control():
     bad("message", "no message at all", b"")
     bad("message", "code 0", bytes(40))
     ahead_messages(good, bad)
-    bad("message", "code 9", b"\x09" + bytes(255))
+    lease_messages(good, bad)
+    bad("message", "code 12", b"\x0c" + bytes(255))
     bad("message", "code 0xFF", b"\xff" + bytes(39))
     bad("message", "Attach without its last byte", attach("nvme0", 1, 4096, 4096)[0][:-1])
     bad("message", "Attach on the control stream", attach("nvme0", 0, 4096, 4096))
@@ -169,7 +171,7 @@ def control():
     bad("message", "Attach, name that is no UTF-8", header + b"a\xff".ljust(32, b"\0"))
     bad("message", "Attach, name cut within a character", header + ("a" * 31 + "ö").encode()[:32])
     bad("message", "Attached without its last byte", attached(1, "busy", (0, 0, 0))[0][:-1])
-    bad("message", "Attached, status 4", attached(1, 4, (0, 0, 0)))
+    bad("message", "Attached, status 5", attached(1, 5, (0, 0, 0)))
     return rows
 
 
@@ -298,7 +300,7 @@ def sealed_frames():
 
 FILES = {
     "frames.json": frames, "records.json": records, "tlps.json": tlps, "control.json": control, "pieces.json": pieces,
-    "sealed.json": sealed_frames, "exchanges.json": exchanges,
+    "sealed.json": sealed_frames, "exchanges.json": exchanges, "discovery.json": lambda: discovery(crc32c),
 }
 
 

@@ -1,25 +1,27 @@
 //! Any bytes against every decoder of the wire format, as they are nested on the wire.
 //!
 //! The first byte of an input says where to begin: 0 a frame, 1 a body of records, 2 a TLP, 3 a control message, 4 the
-//! body of a Hello, 5 the body of a Close. What decodes must decode to the same again once it is written.
+//! body of a Hello, 5 the body of a Close, 6 the body of a frame of discovery. What decodes must decode to the same again once it is written.
 
 #![no_main]
 
 use etherslot_wire::ahead::Piece;
 use etherslot_wire::control::{CloseReason, Hello, Message};
+use etherslot_wire::discovery::{Heartbeat, Order, Outcome, Port};
 use etherslot_wire::record::Record;
 use etherslot_wire::{frame, record, tlp};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let Some((start, bytes)) = input.split_first() else { return };
-    match start % 6 {
+    match start % 7 {
         0 => frame(bytes),
         1 => records(bytes),
         2 => tlp(bytes),
         3 => message(bytes),
         4 => hello(bytes),
-        _ => close(bytes),
+        5 => close(bytes),
+        _ => discovery(bytes),
     }
 });
 
@@ -119,6 +121,30 @@ fn message(bytes: &[u8]) {
     assert_eq!(Message::parse(&again[..length]), Some(message));
     if let Message::Attach { name, .. } = message {
         assert!(!name.as_str().is_empty());
+    }
+}
+
+fn discovery(bytes: &[u8]) {
+    let mut again = [0xEE; 64 << 10];
+    if let Some(heard) = Heartbeat::parse(bytes) {
+        let ports: Vec<_> = heard.ports().collect();
+        let devices: Vec<_> = heard.devices().map(|(_, device)| device).collect();
+        let length = heard.heartbeat.emit(&ports, devices.iter(), &mut again).expect("there is room");
+        let same = Heartbeat::parse(&again[..length]).expect("what was emitted");
+        assert_eq!(same.heartbeat, heard.heartbeat);
+        assert!(same.devices().eq(heard.devices()) && same.ports().eq(ports));
+    }
+    if let Some(order) = Order::parse(bytes) {
+        let length = order.emit(&mut again).expect("there is room");
+        assert_eq!(Order::parse(&again[..length]), Some(order));
+    }
+    if let Some(outcome) = Outcome::parse(bytes) {
+        let length = outcome.emit(&mut again).expect("there is room");
+        assert_eq!(Outcome::parse(&again[..length]), Some(outcome));
+    }
+    if let Some(port) = Port::parse(bytes) {
+        port.emit(&mut again).expect("there is room");
+        assert_eq!(Port::parse(&again), Some(port));
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use etherslot_node::{HostNode, SlotConfig};
 use etherslot_session::Config as SessionConfig;
 use etherslot_wire::control::Name;
+use etherslot_wire::discovery::Group;
 
 use crate::disk::{Disk, DiskInfo, Done, Refused, Request};
 use crate::machine::Machine;
@@ -33,6 +34,16 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
     /// The box is reached at `further` as well ([`HostNode::add_address`]).
     pub fn add_address(&mut self, address: A, further: A) {
         self.machine.node_mut().add_address(address, further);
+    }
+
+    /// The assignment group of the host that this is; to be said before the first poll.
+    pub fn set_group(&mut self, group: Option<Group>) {
+        self.machine.node_mut().set_group(group);
+    }
+
+    /// The box may give the device now ([`HostNode::ask_again`]).
+    pub fn ask_again(&mut self) {
+        self.machine.node_mut().ask_again(0);
     }
 
     /// Takes a frame that came from `from`.

@@ -3,16 +3,19 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use etherslot_fabric::{Denied, DeviceConfig, LeaseConfig, Leases, RecallKind};
 use etherslot_pci::endpoint::Endpoint;
 use etherslot_pci::function::ResetKind;
 use etherslot_pci::hierarchy::Hierarchy;
 use etherslot_session::{
-    Config as SessionConfig, Deliver, Heard, Listener, Routes, Session, State as SessionState, parse_frame,
+    Config as SessionConfig, DeadReason, Deliver, Heard, Listener, Routes, Session, State as SessionState,
+    parse_frame,
 };
-use etherslot_wire::FunctionId;
-use etherslot_wire::control::{AttachStatus, CONTROL_STREAM, CloseReason, Message, Name};
+use etherslot_wire::control::{AttachStatus, CONTROL_STREAM, CloseReason, Message, Name, feature};
+use etherslot_wire::discovery::Group;
 use etherslot_wire::frame::{Header, Kind as FrameKind};
 use etherslot_wire::record::Kind;
+use etherslot_wire::{FunctionId, NodeId};
 
 use crate::out::{Upstream, send_control};
 use crate::random::Epochs;
@@ -59,11 +62,20 @@ struct Owned {
     endpoint: Option<Box<Endpoint>>,
 }
 
+/// A stream that a Function is, or was, plugged into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attachment {
     function: usize,
-    slot: u8,
+    /// None: the Function was taken away, and the host has not given back the stream.
+    slot: Option<u8>,
     stream: u16,
+}
+
+/// What all hosts share.
+struct Shared {
+    functions: Vec<Owned>,
+    /// Of the same Functions, in the same order.
+    leases: Leases,
 }
 
 struct Host<A> {
@@ -71,6 +83,9 @@ struct Host<A> {
     address: A,
     routes: Routes<A>,
     session: Box<Session>,
+    node: NodeId,
+    /// The assignment group that it said it is in.
+    group: Option<Group>,
     hierarchy: Hierarchy,
     attachments: Vec<Attachment>,
     asked: VecDeque<(u16, Message)>,
@@ -91,7 +106,7 @@ pub struct BoxNode<A: Copy + Eq> {
     epochs: Epochs,
     listener: Listener<A>,
     hosts: Vec<Host<A>>,
-    functions: Vec<Owned>,
+    shared: Shared,
     replies: VecDeque<Reply<A>>,
     counters: BoxCounters,
 }
@@ -141,6 +156,8 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         seed: u64,
         functions: Vec<(Name, Box<Endpoint>)>,
     ) -> Self {
+        let devices = functions.iter().map(|&(name, _)| DeviceConfig { name, group: None });
+        let leases = Leases::new(LeaseConfig::default(), devices);
         let functions =
             functions.into_iter().map(|(name, endpoint)| Owned { name, endpoint: Some(endpoint) });
         Self {
@@ -149,10 +166,32 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
             epochs: Epochs::new(seed),
             listener: Listener::new(config),
             hosts: Vec::new(),
-            functions: functions.collect(),
+            shared: Shared { functions: functions.collect(), leases },
             replies: VecDeque::with_capacity(REPLIES),
             counters: BoxCounters::default(),
         }
+    }
+
+    /// Gives out the Functions by this table, which has them in the order of [`BoxNode::new`]. Without it, each is for any
+    /// host, the first that asks.
+    ///
+    /// # Panics
+    /// If the table is of other Functions.
+    pub fn with_leases(mut self, leases: Leases) -> Self {
+        assert!(leases.iter().map(|lease| lease.name).eq(self.shared.functions.iter().map(|own| own.name)));
+        self.shared.leases = leases;
+        self
+    }
+
+    /// Whose the Functions are. Who keeps [`Leases::image`] for the next life does so between [`BoxNode::poll`] and
+    /// [`BoxNode::transmit`]: then no host hears of a lease that could be forgotten.
+    pub fn leases(&self) -> &Leases {
+        &self.shared.leases
+    }
+
+    /// The same, for orders.
+    pub fn leases_mut(&mut self) -> &mut Leases {
+        &mut self.shared.leases
     }
 
     /// Takes a frame that came from `from`.
@@ -192,19 +231,17 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
             Heard::Reply(length) if self.replies.len() < REPLIES => {
                 self.replies.push_back(Reply { to: from, bytes, length });
             }
-            Heard::Accept(session) => self.accept(from, session),
+            Heard::Accept(session) => self.accept(now_ns, from, session),
             _ => self.counters.hellos_dropped += 1,
         }
     }
 
     /// A host has proved that it lives now: an earlier session of the same node is over.
-    fn accept(&mut self, from: A, session: Box<Session>) {
-        let node = session.peer().map(|hello| hello.node);
-        if let Some(earlier) =
-            self.hosts.iter().position(|host| host.session.peer().map(|hello| hello.node) == node)
-        {
+    fn accept(&mut self, now_ns: u64, from: A, session: Box<Session>) {
+        let node = session.peer().map(|hello| hello.node).unwrap_or_default();
+        if let Some(earlier) = self.hosts.iter().position(|host| host.node == node) {
             tracing::info!(host = %from, "host came back with a new epoch");
-            self.drop_host(earlier);
+            self.drop_host(now_ns, earlier, false);
         }
         if self.hosts.len() >= self.limits.sessions {
             tracing::warn!(host = %from, "no room for a further session");
@@ -220,6 +257,8 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
             address: from,
             routes: Routes::new(from),
             session,
+            node,
+            group: None,
             hierarchy,
             attachments: Vec::new(),
             asked: VecDeque::with_capacity(CONTROL_BACKLOG),
@@ -227,17 +266,45 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         });
     }
 
-    fn drop_host(&mut self, index: usize) {
+    fn drop_host(&mut self, now_ns: u64, index: usize, on_purpose: bool) {
         let mut host = self.hosts.swap_remove(index);
         self.counters.sessions_dead += 1;
         for attachment in std::mem::take(&mut host.attachments) {
-            give_back(&mut self.functions, &mut host.hierarchy, attachment);
+            if self.shared.give_back(&mut host.hierarchy, attachment) {
+                let leases = &mut self.shared.leases;
+                if on_purpose {
+                    leases.released(now_ns, attachment.function);
+                } else {
+                    leases.owner_lost(now_ns, attachment.function);
+                }
+            }
         }
+    }
+
+    /// Does what the leases say.
+    fn recall(&mut self, now_ns: u64) -> bool {
+        let mut progress = self.shared.leases.poll(now_ns);
+        while let Some(action) = self.shared.leases.action() {
+            progress = true;
+            let host = self.hosts.iter_mut().find(|host| host.node == action.host);
+            let attached = host.and_then(|host| {
+                let is_it = |it: &Attachment| it.function == action.device && it.slot.is_some();
+                let at = host.attachments.iter().position(is_it)?;
+                Some((host, at))
+            });
+            if let Some((host, at)) = attached {
+                host.recall(now_ns, at, action.kind, &mut self.shared);
+            } else {
+                // Its session has just died.
+                self.shared.leases.released(now_ns, action.device);
+            }
+        }
+        progress
     }
 
     /// Goes on with everything that can go on. True if something was done.
     pub fn poll(&mut self, now_ns: u64) -> bool {
-        let mut progress = false;
+        let mut progress = self.recall(now_ns);
         let mut index = 0;
         while let Some(host) = self.hosts.get_mut(index) {
             if host.session.deadline_ns().is_some_and(|at| at <= now_ns) {
@@ -245,15 +312,16 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
             }
             if let SessionState::Dead(reason) = host.session.state() {
                 tracing::warn!(host = %host.address, ?reason, "session dead");
-                self.drop_host(index);
+                let goodbye = DeadReason::PeerClosed(CloseReason::Shutdown);
+                self.drop_host(now_ns, index, reason == goodbye);
                 progress = true;
                 continue;
             }
-            progress |= host.go_on(now_ns, self.streams, &mut self.functions);
+            progress |= host.go_on(now_ns, self.streams, &mut self.shared);
             index += 1;
         }
         // What a Function without a host still has to finish, such as the writes of its medium under way.
-        for function in &mut self.functions {
+        for function in &mut self.shared.functions {
             if let Some(endpoint) = &mut function.endpoint {
                 progress |= endpoint.poll(now_ns, &mut Nowhere, 0);
             }
@@ -285,11 +353,12 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         let hosts =
             self.hosts.iter().flat_map(|host| [host.session.deadline_ns(), host.hierarchy.deadline_ns()]);
         let free = self
+            .shared
             .functions
             .iter()
             .filter_map(|function| function.endpoint.as_ref())
             .map(|free| free.deadline_ns());
-        hosts.chain(free).flatten().min()
+        hosts.chain(free).chain([self.shared.leases.deadline_ns()]).flatten().min()
     }
 
     /// Says goodbye to all hosts; the frames leave by [`BoxNode::transmit`].
@@ -310,22 +379,27 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
     }
 }
 
-fn give_back(functions: &mut [Owned], hierarchy: &mut Hierarchy, attachment: Attachment) {
-    if let Some(mut endpoint) = hierarchy.unplug(attachment.slot) {
+impl Shared {
+    /// Takes a Function out of a host's hierarchy and resets it; false if it has been taken away before.
+    fn give_back(&mut self, hierarchy: &mut Hierarchy, attachment: Attachment) -> bool {
+        let Some(mut endpoint) = attachment.slot.and_then(|slot| hierarchy.unplug(slot)) else {
+            return false;
+        };
         endpoint.reset(ResetKind::Conventional);
-        let function = &mut functions[attachment.function];
+        let function = &mut self.functions[attachment.function];
         tracing::info!(device = function.name.as_str(), "device given back");
         function.endpoint = Some(endpoint);
+        true
     }
 }
 
 impl<A> Host<A> {
-    fn go_on(&mut self, now_ns: u64, streams: u16, functions: &mut [Owned]) -> bool {
+    fn go_on(&mut self, now_ns: u64, streams: u16, shared: &mut Shared) -> bool {
         let mut progress = false;
         while self.answers.len() < CONTROL_BACKLOG
             && let Some((stream, message)) = self.asked.pop_front()
         {
-            self.asked_for(stream, message, streams, functions);
+            self.asked_for(now_ns, stream, message, streams, shared);
             progress = true;
         }
         progress |= self.hierarchy.poll(now_ns, &mut Upstream(&mut self.session));
@@ -339,7 +413,36 @@ impl<A> Host<A> {
         progress
     }
 
-    fn asked_for(&mut self, stream: u16, message: Message, streams: u16, functions: &mut [Owned]) {
+    /// Says to the host what its device's lease says, and takes the device away if that is it.
+    fn recall(&mut self, now_ns: u64, at: usize, kind: RecallKind, shared: &mut Shared) {
+        let attachment = self.attachments[at];
+        let device = shared.functions[attachment.function].name;
+        let message = match kind {
+            RecallKind::Recall { window_ns } => {
+                tracing::info!(device = device.as_str(), "device recalled");
+                Message::Recall { window_ms: (window_ns / 1_000_000).clamp(1, u64::from(u16::MAX)) as u16 }
+            }
+            RecallKind::Keep => Message::Keep,
+            RecallKind::Fence => {
+                tracing::warn!(
+                    device = device.as_str(),
+                    "device taken away from a host that did not give it back"
+                );
+                shared.give_back(&mut self.hierarchy, attachment);
+                shared.leases.released(now_ns, attachment.function);
+                self.attachments[at].slot = None;
+                Message::Recall { window_ms: 0 }
+            }
+        };
+        if self.session.has(feature::LEASES) {
+            self.answers.push_back((attachment.stream, message));
+        } else if kind == RecallKind::Fence {
+            // It could not be told otherwise.
+            self.session.close(CloseReason::Refused);
+        }
+    }
+
+    fn asked_for(&mut self, now_ns: u64, stream: u16, message: Message, streams: u16, shared: &mut Shared) {
         let attached = self.attachments.iter().position(|attachment| attachment.stream == stream);
         match (message, attached) {
             (Message::Attach { name, stream: wanted, max_payload_bytes, max_read_request_bytes }, _)
@@ -349,7 +452,7 @@ impl<A> Host<A> {
                 let outcome = if wanted == CONTROL_STREAM || wanted >= streams {
                     Err(AttachStatus::NoRoom)
                 } else {
-                    self.attach(name, wanted, limits, functions)
+                    self.attach(now_ns, name, wanted, limits, shared)
                 };
                 let (status, port) = match outcome {
                     Ok(port) => (AttachStatus::Attached, port),
@@ -359,36 +462,48 @@ impl<A> Host<A> {
             }
             (Message::Detach, Some(index)) => {
                 let attachment = self.attachments.swap_remove(index);
-                give_back(functions, &mut self.hierarchy, attachment);
+                if shared.give_back(&mut self.hierarchy, attachment) {
+                    shared.leases.released(now_ns, attachment.function);
+                }
                 self.answers.push_back((stream, Message::Detached));
             }
             (Message::HotReset, Some(index)) => {
-                self.hierarchy.hot_reset(self.attachments[index].slot);
+                if let Some(slot) = self.attachments[index].slot {
+                    self.hierarchy.hot_reset(slot);
+                }
                 self.answers.push_back((stream, Message::HotResetDone));
             }
+            (Message::Member { group }, _) if stream == CONTROL_STREAM => self.group = group,
             _ => tracing::warn!(stream, ?message, "control message out of place"),
         }
     }
 
     fn attach(
         &mut self,
+        now_ns: u64,
         name: Name,
         stream: u16,
         (max_payload_bytes, max_read_request_bytes): (u16, u16),
-        functions: &mut [Owned],
+        shared: &mut Shared,
     ) -> Result<FunctionId, AttachStatus> {
         if self.attachments.iter().any(|attachment| attachment.stream == stream) {
             return Err(AttachStatus::NoRoom);
         }
-        let function =
-            functions.iter().position(|function| function.name == name).ok_or(AttachStatus::Unknown)?;
-        let free = |slot: &u8| self.attachments.iter().all(|attachment| attachment.slot != *slot);
+        let free = |slot: &u8| self.attachments.iter().all(|attachment| attachment.slot != Some(*slot));
         let slot = (0..Hierarchy::SLOTS as u8).find(free).ok_or(AttachStatus::NoRoom)?;
-        let mut endpoint = functions[function].endpoint.take().ok_or(AttachStatus::Busy)?;
+        let epoch =
+            shared.leases.admit(now_ns, self.node, self.group, &name).map_err(|denied| match denied {
+                Denied::Unknown => AttachStatus::Unknown,
+                Denied::NotAssigned if self.session.has(feature::LEASES) => AttachStatus::NotAssigned,
+                Denied::NotAssigned | Denied::Busy => AttachStatus::Busy,
+            })?;
+        let function = shared.leases.index(&name).ok_or(AttachStatus::Unknown)?;
+        // What nobody holds is not plugged in anywhere.
+        let mut endpoint = shared.functions[function].endpoint.take().ok_or(AttachStatus::Busy)?;
         endpoint.attach(max_payload_bytes, max_read_request_bytes);
         let port = self.hierarchy.plug(slot, stream, endpoint);
-        self.attachments.push(Attachment { function, slot, stream });
-        tracing::info!(device = name.as_str(), %port, "device attached");
+        self.attachments.push(Attachment { function, slot: Some(slot), stream });
+        tracing::info!(device = name.as_str(), %port, epoch, "device attached");
         Ok(port)
     }
 }

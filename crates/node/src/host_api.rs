@@ -17,6 +17,16 @@ pub trait Guest {
     /// The slot's device was attached and enumerated. Called again each time it comes back after its loss.
     fn attached(&mut self, slot: usize, device: &Device);
 
+    /// The box wants the slot's device back within `window_ns`. True: the guest is asked to stop using it, and
+    /// [`HostNode::release`](crate::HostNode::release) follows; the box may take it away when the time is over. False:
+    /// it may have it at once.
+    fn recalled(&mut self, _slot: usize, _window_ns: u64) -> bool {
+        false
+    }
+
+    /// The box lets the guest keep the device after all.
+    fn kept(&mut self, _slot: usize) {}
+
     /// The slot's device was lost: its box is dead or out of reach, or gave it up. Accesses read all ones until it is back.
     fn lost(&mut self, slot: usize);
 }

@@ -7,11 +7,12 @@ use etherslot_pci::enumerate::Layout;
 use etherslot_session::{
     Config as SessionConfig, Deliver, Routes, Session, State as SessionState, parse_frame,
 };
-use etherslot_wire::control::{CONTROL_STREAM, CloseReason, Message, Name};
-
+use etherslot_wire::control::{CONTROL_STREAM, CloseReason, Message, Name, feature};
+use etherslot_wire::discovery::Group;
 use etherslot_wire::record::Kind;
 
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
+use crate::out::send_control;
 use crate::random::Epochs;
 use crate::slot::{Slot, SlotCounters};
 
@@ -55,6 +56,8 @@ struct Peer<A> {
     routes: Routes<A>,
     session: Option<Session>,
     up: bool,
+    /// Has still to say which group we are in, before any slot asks for its device.
+    introduces: bool,
     connect_at_ns: u64,
     /// Slots whose Functions are in this box; stream `n` belongs to the `n - 1`th.
     slots: Vec<usize>,
@@ -68,8 +71,9 @@ pub struct HostNode<A> {
     epochs: Epochs,
     peers: Vec<Peer<A>>,
     slots: Vec<Slot>,
-    /// For each slot, its peer.
-    peer_of: Vec<usize>,
+    /// For each slot, its peer, once it is known.
+    peer_of: Vec<Option<usize>>,
+    group: Option<Group>,
     counters: HostCounters,
     /// Sessions that end are not followed by others.
     is_closing: bool,
@@ -107,39 +111,88 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     /// # Panics
     /// If one box has more slots than `config.streams` allows.
     pub fn new(config: SessionConfig, seed: u64, slots: &[SlotConfig<A>]) -> Self {
-        let mut peers: Vec<Peer<A>> = Vec::new();
         let mut node = Self {
             config,
             epochs: Epochs::new(seed),
             peers: Vec::new(),
             slots: Vec::new(),
             peer_of: Vec::new(),
+            group: None,
             counters: HostCounters::default(),
             is_closing: false,
         };
-        for (index, slot) in slots.iter().enumerate() {
-            let known = peers.iter().position(|peer| peer.address == slot.address);
-            let peer = known.unwrap_or_else(|| {
-                peers.push(Peer {
-                    address: slot.address,
-                    addresses: vec![slot.address],
-                    routes: Routes::new(slot.address),
-                    session: None,
-                    up: false,
-                    connect_at_ns: 0,
-                    slots: Vec::new(),
-                    control: VecDeque::with_capacity(CONTROL_BACKLOG),
-                });
-                peers.len() - 1
-            });
-            peers[peer].slots.push(index);
-            let stream = peers[peer].slots.len() as u16;
-            assert!(stream < node.config.streams, "a session has no stream for so many slots");
-            node.slots.push(Slot::new(index, slot.name, stream, slot.hide_msix));
-            node.peer_of.push(peer);
+        for config in slots {
+            let slot = node.add_slot(config.name, config.hide_msix);
+            assert!(
+                node.route(slot, config.name, config.address, &[]),
+                "a session has no stream for so many slots"
+            );
         }
-        node.peers = peers;
         node
+    }
+
+    /// The assignment group that the node is in; to be said before the first poll.
+    pub fn set_group(&mut self, group: Option<Group>) {
+        self.group = group;
+    }
+
+    /// One more slot, whose box is not known yet ([`HostNode::route`]); its number. The name may change with the box.
+    pub fn add_slot(&mut self, name: Name, hide_msix: bool) -> usize {
+        self.slots.push(Slot::new(self.slots.len(), name, 0, hide_msix));
+        self.peer_of.push(None);
+        self.slots.len() - 1
+    }
+
+    /// The device of a slot is `name` of the box at `address` and `further`. A slot stays with its box, wherever that moves: other
+    /// addresses count from the next session on. False if a session has no stream for one more slot.
+    pub fn route(&mut self, slot: usize, name: Name, address: A, further: &[A]) -> bool {
+        let mut addresses = vec![address];
+        addresses.extend(further.iter().filter(|&&further| further != address));
+        let known = self.peer_of[slot]
+            .or_else(|| self.peers.iter().position(|peer| peer.addresses.contains(&address)));
+        let index = known.unwrap_or(self.peers.len());
+        if known.is_none() {
+            self.peers.push(Peer {
+                address,
+                addresses: addresses.clone(),
+                routes: Routes::new(address),
+                session: None,
+                up: false,
+                introduces: false,
+                connect_at_ns: 0,
+                slots: Vec::new(),
+                control: VecDeque::with_capacity(CONTROL_BACKLOG),
+            });
+        }
+        let peer = &mut self.peers[index];
+        let is_new_way = addresses.iter().any(|address| !peer.addresses.contains(address));
+        if is_new_way && (!peer.up || further.is_empty()) {
+            peer.address = address;
+            peer.addresses = addresses;
+        }
+        if self.peer_of[slot].is_none() {
+            if peer.slots.len() + 1 >= usize::from(self.config.streams) {
+                return false;
+            }
+            peer.slots.push(slot);
+            self.peer_of[slot] = Some(index);
+            self.slots[slot].name = name;
+            self.slots[slot].stream = peer.slots.len() as u16;
+            if peer.up {
+                self.slots[slot].session_up();
+            }
+        }
+        true
+    }
+
+    /// The box of a slot may give its device now: it is asked at once rather than when it is its time.
+    pub fn ask_again(&mut self, slot: usize) {
+        self.slots[slot].ask_again();
+    }
+
+    /// Gives the device of a slot back to its box: what [`Guest::recalled`] has put off.
+    pub fn release(&mut self, slot: usize, guest: &mut dyn Guest) {
+        self.slots[slot].release(guest);
     }
 
     /// The box at `address`, that of a slot, is reached at `further` as well: by another link of ours, another Port of
@@ -191,7 +244,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             match message {
                 Message::Attached { stream: of, status, port } if stream == CONTROL_STREAM => {
                     if let Some(&slot) = member(of) {
-                        self.slots[slot].attached(now_ns, status, port);
+                        self.slots[slot].attached(now_ns, status, port, guest);
                     }
                 }
                 other => match member(stream) {
@@ -219,6 +272,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 SessionState::Up if !peer.up => {
                     tracing::info!(peer = %peer.address, "session up");
                     peer.up = true;
+                    peer.introduces = self.group.is_some() && session.has(feature::LEASES);
                     for &further in &peer.addresses[1..] {
                         peer.routes.add(session, now_ns, further);
                     }
@@ -246,7 +300,11 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 }
                 _ => {}
             }
-            if peer.up {
+            if peer.introduces {
+                let member = Message::Member { group: self.group };
+                peer.introduces = !send_control(session, CONTROL_STREAM, member);
+            }
+            if peer.up && !peer.introduces {
                 for &slot in &peer.slots {
                     progress |= self.slots[slot].poll(now_ns, session, guest);
                 }
@@ -327,13 +385,13 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         data: &[u8],
         read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
     ) -> Result<(), Refused> {
-        let session = self.peers[self.peer_of[slot]].session.as_mut();
+        let session = self.peer_of[slot].and_then(|peer| self.peers[peer].session.as_mut());
         self.slots[slot].bar_write(session, bar, offset, data, read)
     }
 
     /// Whether a posted write can be taken now.
     pub fn has_room(&self, slot: usize) -> bool {
-        self.slots[slot].has_room(self.peers[self.peer_of[slot]].session.as_ref())
+        self.slots[slot].has_room(self.peer_of[slot].and_then(|peer| self.peers[peer].session.as_ref()))
     }
 
     /// The guest, or the loss of it, resets the device. Without `id` nobody is told of the end.

@@ -156,7 +156,8 @@ impl Config {
             receive_window_frames: self.window_frames,
             features: if self.mode == Mode::Classic { feature::CLASSIC } else { 0 }
                 | if self.is_link_intact { feature::HEADER_CHECK } else { 0 }
-                | if self.read_ahead { feature::READ_AHEAD } else { 0 },
+                | if self.read_ahead { feature::READ_AHEAD } else { 0 }
+                | feature::LEASES,
         }
     }
 

@@ -61,6 +61,7 @@ enum Event {
     Calm,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are few of them")]
 enum Node {
     Box(IoBox),
     Host(Host),

@@ -6,6 +6,7 @@
 
 use crate::ahead::{RULES, Rule};
 use crate::bytes::{array, put, u16_at, u32_at};
+use crate::discovery::Group;
 use crate::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
 use crate::id::{FunctionId, NodeId};
 
@@ -35,6 +36,9 @@ pub mod feature {
     pub const HEADER_CHECK: u32 = 1 << 1;
     /// Read-ahead: rules of the box, pieces of the host ([`crate::ahead`]).
     pub const READ_AHEAD: u32 = 1 << 2;
+    /// Leases: [`Message::Member`](super::Message::Member), [`Recall`](super::Message::Recall) and
+    /// [`Keep`](super::Message::Keep), and [`AttachStatus::NotAssigned`](super::AttachStatus::NotAssigned).
+    pub const LEASES: u32 = 1 << 3;
 }
 
 impl Hello {
@@ -110,11 +114,15 @@ impl Name {
         core::str::from_utf8(&self.0[..end]).unwrap_or("")
     }
 
-    fn parse(bytes: &[u8], at: usize) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8], at: usize) -> Option<Self> {
         let raw: [u8; NAME_BYTES] = array(bytes, at)?;
         let end = raw.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
         let name = Self::new(core::str::from_utf8(&raw[..end]).ok()?)?;
         (name.0 == raw).then_some(name)
+    }
+
+    pub(crate) fn emit(&self, out: &mut [u8], at: usize) -> Option<()> {
+        put(out, at, &self.0)
     }
 }
 
@@ -136,6 +144,9 @@ pub enum AttachStatus {
     Busy = 2,
     /// The box has no room for a further stream.
     NoRoom = 3,
+    /// The Function is not this host's to have: it is assigned to another one, to another group, or to nobody. With
+    /// [`feature::LEASES`] only.
+    NotAssigned = 4,
 }
 
 /// A control message.
@@ -177,6 +188,18 @@ pub enum Message {
         /// Its number.
         rule: u8,
     },
+    /// Host to box, on [`CONTROL_STREAM`], before any Attach: the assignment group that the host is in.
+    Member {
+        /// The group.
+        group: Option<Group>,
+    },
+    /// Box to host, on the Function's stream: give it back. The host detaches it.
+    Recall {
+        /// How long the box waits for it, ms; 0: the Function is gone already.
+        window_ms: u16,
+    },
+    /// Box to host, on the Function's stream: keep it after all.
+    Keep,
 }
 
 mod code {
@@ -188,6 +211,9 @@ mod code {
     pub(super) const HOT_RESET_DONE: u8 = 6;
     pub(super) const READ_AHEAD: u8 = 7;
     pub(super) const WITHDRAW: u8 = 8;
+    pub(super) const MEMBER: u8 = 9;
+    pub(super) const RECALL: u8 = 10;
+    pub(super) const KEEP: u8 = 11;
 }
 
 impl Message {
@@ -199,7 +225,14 @@ impl Message {
         match self {
             Self::Attach { .. } => 8 + NAME_BYTES,
             Self::Attached { .. } => 8,
-            Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone | Self::Withdraw { .. } => 4,
+            Self::Detach
+            | Self::Detached
+            | Self::HotReset
+            | Self::HotResetDone
+            | Self::Withdraw { .. }
+            | Self::Member { .. }
+            | Self::Recall { .. }
+            | Self::Keep => 4,
             Self::ReadAhead(rule) => rule.len(),
         }
     }
@@ -224,6 +257,7 @@ impl Message {
                     1 => AttachStatus::Unknown,
                     2 => AttachStatus::Busy,
                     3 => AttachStatus::NoRoom,
+                    4 => AttachStatus::NotAssigned,
                     _ => return None,
                 },
                 stream: u16_at(bytes, 2)?,
@@ -237,6 +271,9 @@ impl Message {
             code::WITHDRAW => {
                 Self::Withdraw { rule: bytes.get(1).copied().filter(|&rule| (rule as usize) < RULES)? }
             }
+            code::MEMBER => Self::Member { group: Group::parse(bytes, 2)? },
+            code::RECALL => Self::Recall { window_ms: u16_at(bytes, 2)? },
+            code::KEEP => Self::Keep,
             _ => return None,
         };
         (bytes.len() >= message.len()).then_some(message)
@@ -255,6 +292,9 @@ impl Message {
             Self::HotResetDone => code::HOT_RESET_DONE,
             Self::ReadAhead(_) => code::READ_AHEAD,
             Self::Withdraw { .. } => code::WITHDRAW,
+            Self::Member { .. } => code::MEMBER,
+            Self::Recall { .. } => code::RECALL,
+            Self::Keep => code::KEEP,
         };
         put(out, 0, &[code])?;
         match *self {
@@ -271,7 +311,9 @@ impl Message {
             }
             Self::ReadAhead(rule) => rule.emit(out)?,
             Self::Withdraw { rule } => put(out, 1, &[rule])?,
-            Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone => {}
+            Self::Member { group } => put(out, 2, &Group::emit(group))?,
+            Self::Recall { window_ms } => put(out, 2, &window_ms.to_be_bytes())?,
+            Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone | Self::Keep => {}
         }
         Some(out.len())
     }

@@ -6,6 +6,7 @@ use etherslot_wire::ahead::{
     RULES, Rule,
 };
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, NAME_BYTES, Name};
+use etherslot_wire::discovery::Group;
 use etherslot_wire::frame::{self, Ack, Echo, Sack};
 use etherslot_wire::record::{self, Record};
 use etherslot_wire::tlp::{
@@ -214,7 +215,13 @@ fn name() -> impl Strategy<Value = Name> {
 }
 
 fn control_message() -> impl Strategy<Value = Message> {
-    let statuses = [AttachStatus::Attached, AttachStatus::Unknown, AttachStatus::Busy, AttachStatus::NoRoom];
+    let statuses = [
+        AttachStatus::Attached,
+        AttachStatus::Unknown,
+        AttachStatus::Busy,
+        AttachStatus::NoRoom,
+        AttachStatus::NotAssigned,
+    ];
     prop_oneof![
         (name(), 1..=u16::MAX, any::<(u16, u16)>()).prop_map(|(name, stream, (payload, read))| {
             Message::Attach { name, stream, max_payload_bytes: payload, max_read_request_bytes: read }
@@ -227,6 +234,9 @@ fn control_message() -> impl Strategy<Value = Message> {
         Just(Message::HotResetDone),
         ahead_rule().prop_map(Message::ReadAhead),
         (0..RULES as u8).prop_map(|rule| Message::Withdraw { rule }),
+        (0..=Group::MAX).prop_map(|number| Message::Member { group: Group::new(number) }),
+        any::<u16>().prop_map(|window_ms| Message::Recall { window_ms }),
+        Just(Message::Keep),
     ]
 }
 

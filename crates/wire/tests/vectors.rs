@@ -6,6 +6,7 @@ use std::path::Path;
 use crc32c::crc32c;
 use etherslot_wire::ahead::{CONDITIONS, Condition, Follow, Piece, PieceKind, Rule};
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, Name};
+use etherslot_wire::discovery::Group;
 use etherslot_wire::frame::{self, Ack, Echo, Sack};
 use etherslot_wire::record::{self, Record};
 use etherslot_wire::tlp::{
@@ -13,6 +14,9 @@ use etherslot_wire::tlp::{
 };
 use etherslot_wire::{FunctionId, NodeId};
 use serde_json::Value;
+
+#[path = "vectors/discovery.rs"]
+mod discovery;
 
 /// One entry of a file: its name for messages, its bytes, and the entry.
 struct Vector {
@@ -301,6 +305,7 @@ fn control_message(fields: Fields<'_>) -> Message {
                 "unknown" => AttachStatus::Unknown,
                 "busy" => AttachStatus::Busy,
                 "no_room" => AttachStatus::NoRoom,
+                "not_assigned" => AttachStatus::NotAssigned,
                 other => panic!("status {other}"),
             },
             port: fields.id("port"),
@@ -311,6 +316,9 @@ fn control_message(fields: Fields<'_>) -> Message {
         "hot_reset_done" => Message::HotResetDone,
         "read_ahead" => Message::ReadAhead(ahead_rule(fields)),
         "withdraw" => Message::Withdraw { rule: fields.number("rule") },
+        "member" => Message::Member { group: Group::new(fields.number("group")) },
+        "recall" => Message::Recall { window_ms: fields.number("window_ms") },
+        "keep" => Message::Keep,
         other => panic!("message {other}"),
     }
 }

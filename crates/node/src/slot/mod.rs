@@ -99,6 +99,8 @@ enum State {
     BringUp(BringUp),
     /// In use.
     Ready,
+    /// Being given back; whether the box has been told.
+    Detaching { told: bool },
 }
 
 /// Why a Request was sent.
@@ -191,6 +193,10 @@ pub(crate) struct Slot {
     blocked_since_ns: Option<u64>,
     /// That is so long that they are dropped rather than kept waiting.
     gave_up: bool,
+    /// The box wants the Function back.
+    recalled: bool,
+    /// Why the box did not give the Function the last time.
+    refused: Option<AttachStatus>,
     outgoing: VecDeque<Outgoing>,
     accesses: [Access; ACCESSES],
     reads: VecDeque<WaitingRead>,
@@ -232,6 +238,8 @@ impl Slot {
             silenced: false,
             blocked_since_ns: None,
             gave_up: false,
+            recalled: false,
+            refused: None,
             outgoing: VecDeque::with_capacity(64),
             accesses: std::array::from_fn(access),
             reads: VecDeque::with_capacity(WAITING_READS),
@@ -242,6 +250,49 @@ impl Slot {
     /// The session to the box is up: the Function is to be asked for.
     pub(crate) fn session_up(&mut self) {
         self.state = State::Attaching { retry_at_ns: 0 };
+        self.recalled = false;
+    }
+
+    /// The Function may be had by now.
+    pub(crate) fn ask_again(&mut self) {
+        if let State::Attaching { retry_at_ns } = &mut self.state
+            && *retry_at_ns != u64::MAX
+        {
+            *retry_at_ns = 0;
+        }
+    }
+
+    /// The box wants the Function back within `window_ns`; 0: it has it already.
+    pub(super) fn recall(&mut self, window_ns: u64, guest: &mut dyn Guest) {
+        match self.state {
+            // The box's Attached, on another stream, has been overtaken.
+            State::Attaching { .. } => self.recalled = true,
+            State::Ready if window_ns != 0 && guest.recalled(self.index, window_ns) => self.recalled = true,
+            State::Ready | State::BringUp(_) => self.release(guest),
+            State::Detached | State::Detaching { .. } => {}
+        }
+    }
+
+    /// The guest may go on.
+    pub(super) fn keep(&mut self, guest: &mut dyn Guest) {
+        if std::mem::take(&mut self.recalled) && matches!(self.state, State::Ready) {
+            guest.kept(self.index);
+        }
+    }
+
+    /// Gives the Function back. What is under way ends with all ones.
+    pub(crate) fn release(&mut self, guest: &mut dyn Guest) {
+        if !matches!(self.state, State::BringUp(_) | State::Ready) {
+            return;
+        }
+        let was_ready = matches!(self.state, State::Ready);
+        self.recalled = false;
+        self.state = State::Detaching { told: false };
+        self.forget(guest);
+        tracing::info!(device = self.name.as_str(), "device given back");
+        if was_ready {
+            guest.lost(self.index);
+        }
     }
 
     /// The session to the box is gone, and the Function with it.
@@ -272,7 +323,13 @@ impl Slot {
     }
 
     /// The box's answer to an Attach.
-    pub(crate) fn attached(&mut self, now_ns: u64, status: AttachStatus, port: FunctionId) {
+    pub(crate) fn attached(
+        &mut self,
+        now_ns: u64,
+        status: AttachStatus,
+        port: FunctionId,
+        guest: &mut dyn Guest,
+    ) {
         if !matches!(self.state, State::Attaching { .. }) {
             return;
         }
@@ -280,12 +337,19 @@ impl Slot {
             self.port = port;
             self.function = function_below(port);
             self.state = State::BringUp(BringUp::new(port));
+            self.refused = None;
+            if self.recalled {
+                self.release(guest);
+            }
         } else {
-            tracing::warn!(
-                device = self.name.as_str(),
-                ?status,
-                "the box does not give the device; asking again"
-            );
+            if self.refused.replace(status) != Some(status) {
+                tracing::warn!(
+                    device = self.name.as_str(),
+                    ?status,
+                    "the box does not give the device; asking again"
+                );
+            }
+            self.recalled = false;
             self.state = State::Attaching { retry_at_ns: now_ns + ATTACH_RETRY_NS };
         }
     }

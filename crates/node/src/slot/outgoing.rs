@@ -28,6 +28,7 @@ impl Slot {
             State::Attaching { retry_at_ns } => *retry_at_ns <= now_ns && self.ask(session),
             State::BringUp(_) => self.bring_up(now_ns, session, guest),
             State::Ready => self.send_outgoing(now_ns, session, guest),
+            State::Detaching { told } => !told && self.detach(session),
         };
         progress |= self.answer_reads(session, guest);
         self.watch_room(now_ns, session);
@@ -59,6 +60,12 @@ impl Slot {
             }
         }
         progress
+    }
+
+    fn detach(&mut self, session: &mut Session) -> bool {
+        let told = send_control(session, self.stream, Message::Detach);
+        self.state = State::Detaching { told };
+        told
     }
 
     fn ask(&mut self, session: &mut Session) -> bool {

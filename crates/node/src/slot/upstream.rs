@@ -17,6 +17,12 @@ impl Slot {
         match message {
             Message::ReadAhead(rule) => return self.declared(&rule),
             Message::Withdraw { rule } => return self.ahead.withdraw(rule),
+            Message::Recall { window_ms } => return self.recall(u64::from(window_ms) * 1_000_000, guest),
+            Message::Keep => return self.keep(guest),
+            Message::Detached if matches!(self.state, State::Detaching { told: true }) => {
+                self.state = State::Attaching { retry_at_ns: 0 };
+                return;
+            }
             _ => {}
         }
         if message == Message::HotResetDone && std::mem::take(&mut self.resetting) {

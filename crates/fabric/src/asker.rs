@@ -1,0 +1,90 @@
+//! Orders to boxes, asked again until they are answered.
+
+use std::collections::VecDeque;
+
+use etherslot_wire::NodeId;
+use etherslot_wire::discovery::{Order, Outcome, Progress};
+
+/// Between two askings of the same order.
+const AGAIN_NS: u64 = 50_000_000;
+/// An order that is not done by then is not asked for any longer.
+const PATIENCE_NS: u64 = 30_000_000_000;
+/// Orders that are remembered; the oldest make room.
+const ORDERS: usize = 64;
+
+/// An order, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The order.
+    pub order: Order,
+    /// The latest that its box has said.
+    pub outcome: Option<Outcome>,
+    again_ns: u64,
+    until_ns: u64,
+}
+
+impl Asked {
+    /// Whether nothing will change any more: it was done or not, or the box has been silent for too long.
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.until_ns || self.outcome.is_some_and(|outcome| outcome.progress != Progress::Working)
+    }
+}
+
+/// The orders of a node.
+#[derive(Clone, Debug, Default)]
+pub struct Asker {
+    next: u64,
+    asked: VecDeque<Asked>,
+}
+
+impl Asker {
+    /// Takes an order, whose number is given here; returns it.
+    pub fn ask(&mut self, now_ns: u64, order: Order) -> u64 {
+        self.next += 1;
+        if self.asked.len() >= ORDERS {
+            self.asked.pop_front();
+        }
+        let order = Order { number: self.next, ..order };
+        self.asked.push_back(Asked {
+            order,
+            outcome: None,
+            again_ns: now_ns,
+            until_ns: now_ns + PATIENCE_NS,
+        });
+        self.next
+    }
+
+    /// What is known of an order.
+    pub fn get(&self, number: u64) -> Option<&Asked> {
+        self.asked.iter().find(|asked| asked.order.number == number)
+    }
+
+    /// A box has said how far an order of ours is.
+    pub fn hear(&mut self, from: NodeId, outcome: &Outcome) {
+        let known = self.asked.iter_mut().find(|asked| asked.order.number == outcome.number);
+        if let Some(asked) = known.filter(|asked| asked.order.to == from) {
+            let is_final = asked.outcome.is_some_and(|known| known.progress != Progress::Working);
+            if !is_final {
+                asked.outcome = Some(*outcome);
+            }
+        }
+    }
+
+    /// The orders that are to be sent now.
+    pub fn poll(&mut self, now_ns: u64, send: &mut dyn FnMut(&Order)) -> bool {
+        let mut progress = false;
+        for asked in &mut self.asked {
+            if asked.again_ns <= now_ns && !asked.is_over(now_ns) {
+                asked.again_ns = now_ns + AGAIN_NS;
+                send(&asked.order);
+                progress = true;
+            }
+        }
+        progress
+    }
+
+    /// When [`Asker::poll`] has something to send.
+    pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
+        self.asked.iter().filter(|asked| !asked.is_over(now_ns)).map(|asked| asked.again_ns).min()
+    }
+}
