@@ -8,7 +8,7 @@ use super::{Active, Nvme};
 use etherslot_pci::function::Bus;
 
 /// Bytes that are written in one poll, of one command or of several: they leave while the next are copied.
-const POLL_BYTES: u32 = 32 << 10;
+const POLL_BYTES: u32 = 128 << 10;
 
 impl Nvme {
     /// Writes memory for whom it is needed; some of it, if it is much.

@@ -17,7 +17,7 @@ use crate::host_api::{Device, Guest, Interrupts};
 use crate::out::{send_control, send_read_tlp, send_tlp};
 
 /// Bytes of the Function's reads that are answered in one poll: they leave while the next are copied.
-const POLL_BYTES: usize = 32 << 10;
+const POLL_BYTES: usize = 128 << 10;
 
 impl Slot {
     /// Goes on with everything that can go on. True if something was done.
