@@ -8,7 +8,8 @@ use std::time::Instant;
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_initiator::nvme::{Config, DataPointers, Submission};
 use etherslot_initiator::{BufferClass, Disk, Initiator, Op, Request};
-use etherslot_node::{BoxLimits, BoxNode};
+use etherslot_node::seal::{Credentials, Entropy, FabricKey, NodeKey, Peers, Suites};
+use etherslot_node::{BoxLimits, BoxNode, Security};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_session::Config as SessionConfig;
 use etherslot_storage::ram::RamMedium;
@@ -20,6 +21,7 @@ const HOST: u8 = 2;
 const USAGE: &str =
     "operation [--op read|write|randread|randwrite] [--block-size BYTES] [--queue-depth N] [--queues N]
           [--count N] [--frame BYTES] [--medium BYTES] [--cmb] [--prp] [--intact]
+          [--sealed aes|chacha]
           [--round-ns NS]";
 
 struct Args {
@@ -34,6 +36,8 @@ struct Args {
     prp: bool,
     /// Frames cross memory, as those of a ring do.
     intact: bool,
+    /// Sessions have keys, and this cipher.
+    sealed: Option<Suites>,
     /// Virtual time that a round of the loop takes.
     round_ns: u64,
 }
@@ -50,6 +54,7 @@ fn parse() -> Option<Args> {
         cmb: false,
         prp: false,
         intact: false,
+        sealed: None,
         round_ns: 2_000,
     };
     let mut words = std::env::args().skip(1);
@@ -58,6 +63,13 @@ fn parse() -> Option<Args> {
             "--cmb" => args.cmb = true,
             "--prp" => args.prp = true,
             "--intact" => args.intact = true,
+            "--sealed" => {
+                args.sealed = Some(match words.next()?.as_str() {
+                    "aes" => Suites::ALL,
+                    "chacha" => Suites::WITHOUT_AES,
+                    _ => return None,
+                });
+            }
             "--op" => args.op = words.next()?,
             "--block-size" => args.block_size = words.next()?.parse().ok()?,
             "--queue-depth" => args.queue_depth = words.next()?.parse().ok()?,
@@ -103,6 +115,16 @@ impl Wire {
     }
 }
 
+fn key(node: u8) -> NodeKey {
+    NodeKey::from_bytes([node; 32])
+}
+
+fn security(node: u8, suites: Suites) -> Security {
+    let fabric = FabricKey::from_bytes([7; 32]);
+    let credentials = Credentials { fabric, node: key(node), peers: Peers::Fabric, suites };
+    Security { credentials, entropy: Entropy::new([node; 32]) }
+}
+
 struct World {
     now_ns: u64,
     round_ns: u64,
@@ -122,13 +144,14 @@ impl World {
         });
         let endpoint = Endpoint::new(Box::new(nvme.expect("a valid controller")), EndpointConfig::default());
         let session = |node| SessionConfig {
-            node: NodeId([node; 16]),
+            node: if args.sealed.is_some() { key(node).public().node_id("") } else { NodeId([node; 16]) },
             max_frame_bytes: args.frame,
-            is_link_intact: args.intact,
+            is_link_intact: args.intact || args.sealed.is_some(),
             ..SessionConfig::default()
         };
         let name = Name::new("disk").expect("a valid name");
-        let io_box = BoxNode::new(&session(BOX), BoxLimits::default(), 1, vec![(name, Box::new(endpoint))]);
+        let mut io_box =
+            BoxNode::new(&session(BOX), BoxLimits::default(), 1, vec![(name, Box::new(endpoint))]);
         let count = usize::from(args.queue_depth) * usize::from(args.queues);
         let config = Config {
             queues: args.queues,
@@ -138,7 +161,11 @@ impl World {
             data_pointers: if args.prp { DataPointers::Prp } else { DataPointers::Sgl },
             ..Config::default()
         };
-        let initiator = Initiator::new(session(HOST), 2, name, BOX, config);
+        let mut initiator = Initiator::new(session(HOST), 2, name, BOX, config);
+        if let Some(suites) = args.sealed {
+            io_box.protect(security(BOX, suites));
+            initiator.protect(security(HOST, suites));
+        }
         Self { now_ns: 1, round_ns: args.round_ns, io_box, initiator, wire: Wire::default(), frames: 0 }
     }
 

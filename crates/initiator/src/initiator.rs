@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use etherslot_node::{HostNode, SlotConfig};
+use etherslot_node::seal::PublicKey;
+use etherslot_node::{HostNode, Security, SlotConfig};
 use etherslot_session::Config as SessionConfig;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::Group;
@@ -44,6 +45,16 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
     /// The box may give the device now ([`HostNode::ask_again`]).
     pub fn ask_again(&mut self) {
         self.machine.node_mut().ask_again(0);
+    }
+
+    /// Protects the sessions ([`HostNode::protect`]).
+    pub fn protect(&mut self, security: Security) {
+        self.machine.node_mut().protect(security);
+    }
+
+    /// The box at `address` has to have this key.
+    pub fn expect(&mut self, address: A, key: PublicKey) {
+        self.machine.node_mut().expect(address, key);
     }
 
     /// Takes a frame that came from `from`.

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::Hash;
 
 use etherslot_fabric::{Denied, DeviceConfig, LeaseConfig, Leases, RecallKind};
 use etherslot_pci::endpoint::Endpoint;
 use etherslot_pci::function::ResetKind;
 use etherslot_pci::hierarchy::Hierarchy;
+use etherslot_seal::{PublicKey, is_protected};
 use etherslot_session::{
     Config as SessionConfig, DeadReason, Deliver, Heard, Listener, Routes, Session, State as SessionState,
     parse_frame,
@@ -14,9 +16,11 @@ use etherslot_session::{
 use etherslot_wire::control::{AttachStatus, CONTROL_STREAM, CloseReason, Message, Name, feature};
 use etherslot_wire::discovery::Group;
 use etherslot_wire::frame::{Header, Kind as FrameKind};
+use etherslot_wire::handshake::is_handshake;
 use etherslot_wire::record::Kind;
 use etherslot_wire::{FunctionId, NodeId};
 
+use crate::guard::{BoxGuard, Came, GuardCounters, Keys, Protection, Security, destination};
 use crate::out::{Upstream, send_control};
 use crate::random::Epochs;
 
@@ -58,8 +62,17 @@ impl Default for BoxLimits {
 
 struct Owned {
     name: Name,
+    /// The nodes that may have it, if not all.
+    owners: Option<Vec<PublicKey>>,
     /// Absent while it is plugged into a session's hierarchy.
     endpoint: Option<Box<Endpoint>>,
+}
+
+impl Owned {
+    /// Whether the node with this key may have it.
+    fn is_for(&self, key: Option<&PublicKey>) -> bool {
+        self.owners.as_ref().is_none_or(|owners| key.is_some_and(|key| owners.contains(key)))
+    }
 }
 
 /// A stream that a Function is, or was, plugged into.
@@ -79,6 +92,8 @@ struct Shared {
 }
 
 struct Host<A> {
+    /// Of a session with keys.
+    keys: Option<Box<Keys>>,
     /// Where it greeted from.
     address: A,
     routes: Routes<A>,
@@ -104,6 +119,9 @@ pub struct BoxNode<A: Copy + Eq> {
     /// Streams a session has.
     streams: u16,
     epochs: Epochs,
+    /// Of a node with credentials.
+    guard: Option<Box<BoxGuard<A>>>,
+    dead_after_ns: u64,
     listener: Listener<A>,
     hosts: Vec<Host<A>>,
     shared: Shared,
@@ -147,7 +165,7 @@ impl etherslot_pci::TlpOut for Nowhere {
     }
 }
 
-impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
+impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
     /// A box with these Functions, whose names are unique; `seed` makes its epochs differ from those of its earlier
     /// lives.
     pub fn new(
@@ -158,12 +176,17 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
     ) -> Self {
         let devices = functions.iter().map(|&(name, _)| DeviceConfig { name, group: None });
         let leases = Leases::new(LeaseConfig::default(), devices);
-        let functions =
-            functions.into_iter().map(|(name, endpoint)| Owned { name, endpoint: Some(endpoint) });
+        let functions = functions.into_iter().map(|(name, endpoint)| Owned {
+            name,
+            owners: None,
+            endpoint: Some(endpoint),
+        });
         Self {
             limits,
             streams: config.streams,
             epochs: Epochs::new(seed),
+            guard: None,
+            dead_after_ns: config.dead_after_ns,
             listener: Listener::new(config),
             hosts: Vec::new(),
             shared: Shared { functions: functions.collect(), leases },
@@ -194,16 +217,77 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         &mut self.shared.leases
     }
 
+    /// Protects all sessions. Their [`SessionConfig::is_link_intact`] should be set: a sealed frame needs no check.
+    pub fn protect(&mut self, security: Security) {
+        self.guard = Some(Box::new(BoxGuard::new(security, self.dead_after_ns)));
+    }
+
+    /// The Function of this name is for these nodes alone: others are answered as if it were not there.
+    pub fn set_owners(&mut self, name: Name, owners: Vec<PublicKey>) {
+        if let Some(function) = self.shared.functions.iter_mut().find(|function| function.name == name) {
+            function.owners = Some(owners);
+        }
+    }
+
     /// Takes a frame that came from `from`.
     pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8]) {
-        let Ok((header, body)) = parse_frame(frame) else {
-            self.counters.malformed_frames += 1;
+        if let Some(mut guard) = self.guard.take() {
+            self.receive_guarded(&mut guard, now_ns, from, frame);
+            self.guard = Some(guard);
             return;
-        };
+        }
+        match parse_frame(frame) {
+            Ok((header, body)) => self.take(now_ns, from, &header, body),
+            Err(_) => self.counters.malformed_frames += 1,
+        }
+    }
+
+    fn receive_guarded(&mut self, guard: &mut BoxGuard<A>, now_ns: u64, from: &A, frame: &[u8]) {
+        let epoch = destination(frame);
+        let is_for = |host: &&mut Host<A>| epoch != 0 && host.session.epoch() == epoch;
+        if let Some(host) = self.hosts.iter_mut().find(is_for)
+            && let Some(keys) = &mut host.keys
+            && is_protected(frame)
+            && !is_handshake(frame)
+        {
+            if let Some((header, bytes)) = guard.open(keys, frame) {
+                self.take(now_ns, from, &header, &guard.room[..bytes]);
+            } else if keys.channel.opener.is_worn() {
+                host.session.close(CloseReason::Protocol);
+            }
+            return;
+        }
+        let mut reply = Reply { to: *from, bytes: [0; REPLY_BYTES], length: 0 };
+        let hosts = &self.hosts;
+        let is_taken = |epoch| hosts.iter().any(|host| host.session.epoch() == epoch);
+        match guard.receive(now_ns, from, frame, &is_taken, &mut reply.bytes) {
+            Came::Nothing => {}
+            Came::Reply(length) if self.replies.len() < REPLIES => {
+                self.replies.push_back(Reply { length, ..reply });
+            }
+            Came::Reply(_) => self.counters.hellos_dropped += 1,
+            Came::Hello { at, header, bytes } => {
+                let (epoch, mut plain) = (guard.epoch(at), [0; REPLY_BYTES]);
+                let body = &guard.room[..bytes];
+                match self.listener.handle_hello(now_ns, *from, &header, body, epoch, &mut plain) {
+                    Heard::Reply(length) if self.replies.len() < REPLIES => {
+                        if let Some(length) = guard.seal(at, &plain[..length], &mut reply.bytes) {
+                            self.replies.push_back(Reply { length, ..reply });
+                        }
+                    }
+                    Heard::Accept(session) => self.accept(now_ns, *from, session, Some(guard.take(at))),
+                    _ => self.counters.hellos_dropped += 1,
+                }
+            }
+        }
+    }
+
+    /// Takes a frame that is whole and, in a node with keys, authentic.
+    fn take(&mut self, now_ns: u64, from: &A, header: &Header, body: &[u8]) {
         let mut at = None;
         for (index, host) in self.hosts.iter_mut().enumerate() {
             if host.session.epoch() == header.dst_epoch
-                && let Some(path) = host.routes.path_or_join(&mut host.session, now_ns, from, &header)
+                && let Some(path) = host.routes.path_or_join(&mut host.session, now_ns, from, header)
             {
                 at = Some((index, path));
                 break;
@@ -217,9 +301,9 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
                 asked: &mut host.asked,
                 stray: &mut self.counters.stray_records,
             };
-            host.session.handle_frame_on(now_ns, path, &header, body, &mut inbound);
+            host.session.handle_frame_on(now_ns, path, header, body, &mut inbound);
         } else if header.kind == FrameKind::Hello {
-            self.hello(now_ns, *from, &header, body);
+            self.hello(now_ns, *from, header, body);
         } else {
             self.counters.foreign_frames += 1;
         }
@@ -231,13 +315,13 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
             Heard::Reply(length) if self.replies.len() < REPLIES => {
                 self.replies.push_back(Reply { to: from, bytes, length });
             }
-            Heard::Accept(session) => self.accept(now_ns, from, session),
+            Heard::Accept(session) => self.accept(now_ns, from, session, None),
             _ => self.counters.hellos_dropped += 1,
         }
     }
 
     /// A host has proved that it lives now: an earlier session of the same node is over.
-    fn accept(&mut self, now_ns: u64, from: A, session: Box<Session>) {
+    fn accept(&mut self, now_ns: u64, from: A, session: Box<Session>, keys: Option<Keys>) {
         let node = session.peer().map(|hello| hello.node).unwrap_or_default();
         if let Some(earlier) = self.hosts.iter().position(|host| host.node == node) {
             tracing::info!(host = %from, "host came back with a new epoch");
@@ -254,6 +338,7 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         // The slots of a host belong to guests with address spaces of their own: what is a BAR of one is memory of another.
         hierarchy.set_peer_to_peer(false);
         self.hosts.push(Host {
+            keys: keys.map(Box::new),
             address: from,
             routes: Routes::new(from),
             session,
@@ -341,6 +426,10 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
         }
         for host in &mut self.hosts {
             let routes = &host.routes;
+            if let Some(keys) = &mut host.keys {
+                progress |= keys.transmit(now_ns, &mut host.session, routes, send);
+                continue;
+            }
             progress |= host.session.transmit_paths(now_ns, &mut |path, frames| {
                 routes.address(path).map_or(0, |address| send(&address, frames))
             });
@@ -352,13 +441,17 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
     pub fn deadline_ns(&self) -> Option<u64> {
         let hosts =
             self.hosts.iter().flat_map(|host| [host.session.deadline_ns(), host.hierarchy.deadline_ns()]);
+        // What is sealed is to leave as soon as a Port takes it.
+        let is_waiting =
+            self.hosts.iter().any(|host| host.keys.as_ref().is_some_and(|keys| keys.is_waiting()));
         let free = self
             .shared
             .functions
             .iter()
             .filter_map(|function| function.endpoint.as_ref())
             .map(|free| free.deadline_ns());
-        hosts.chain(free).chain([self.shared.leases.deadline_ns()]).flatten().min()
+        let leases = self.shared.leases.deadline_ns();
+        hosts.chain(free).chain([leases, is_waiting.then_some(0)]).flatten().min()
     }
 
     /// Says goodbye to all hosts; the frames leave by [`BoxNode::transmit`].
@@ -371,6 +464,21 @@ impl<A: Copy + Eq + fmt::Display> BoxNode<A> {
     /// What was counted.
     pub fn counters(&self) -> &BoxCounters {
         &self.counters
+    }
+
+    /// What a node with keys has counted beside.
+    pub fn guard_counters(&self) -> Option<GuardCounters> {
+        self.guard.as_ref().map(|guard| guard.counters())
+    }
+
+    /// The node's identity, if it has keys.
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.guard.as_ref().map(|guard| guard.public())
+    }
+
+    /// How the sessions are protected, in the order of [`BoxNode::hosts`].
+    pub fn protections(&self) -> impl Iterator<Item = Option<Protection>> {
+        self.hosts.iter().map(|host| host.keys.as_ref().map(|keys| keys.protection()))
     }
 
     /// The sessions, their hosts' addresses and their hierarchies.
@@ -488,6 +596,11 @@ impl<A> Host<A> {
     ) -> Result<FunctionId, AttachStatus> {
         if self.attachments.iter().any(|attachment| attachment.stream == stream) {
             return Err(AttachStatus::NoRoom);
+        }
+        let key = self.keys.as_ref().map(|keys| keys.channel.peer);
+        let mut functions = shared.functions.iter();
+        if !functions.any(|function| function.name == name && function.is_for(key.as_ref())) {
+            return Err(AttachStatus::Unknown);
         }
         let free = |slot: &u8| self.attachments.iter().all(|attachment| attachment.slot != Some(*slot));
         let slot = (0..Hierarchy::SLOTS as u8).find(free).ok_or(AttachStatus::NoRoom)?;

@@ -4,13 +4,17 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use etherslot_pci::enumerate::Layout;
+use etherslot_seal::{PublicKey, is_protected};
 use etherslot_session::{
-    Config as SessionConfig, Deliver, Routes, Session, State as SessionState, parse_frame,
+    Config as SessionConfig, Deliver, PathId, Routes, Session, State as SessionState, parse_frame,
 };
 use etherslot_wire::control::{CONTROL_STREAM, CloseReason, Message, Name, feature};
 use etherslot_wire::discovery::Group;
+use etherslot_wire::frame::Header;
+use etherslot_wire::handshake::is_handshake;
 use etherslot_wire::record::Kind;
 
+use crate::guard::{GuardCounters, HostGuard, PeerKeys, Protection, Security, destination};
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
 use crate::out::send_control;
 use crate::random::Epochs;
@@ -54,6 +58,7 @@ struct Peer<A> {
     /// Where it is reached. The next attempt at a session begins with the first; the others become paths of it.
     addresses: Vec<A>,
     routes: Routes<A>,
+    keys: PeerKeys,
     session: Option<Session>,
     up: bool,
     /// Has still to say which group we are in, before any slot asks for its device.
@@ -69,6 +74,8 @@ struct Peer<A> {
 pub struct HostNode<A> {
     config: SessionConfig,
     epochs: Epochs,
+    /// Of a node with credentials.
+    guard: Option<Box<HostGuard>>,
     peers: Vec<Peer<A>>,
     slots: Vec<Slot>,
     /// For each slot, its peer, once it is known.
@@ -77,6 +84,12 @@ pub struct HostNode<A> {
     counters: HostCounters,
     /// Sessions that end are not followed by others.
     is_closing: bool,
+}
+
+impl<A> Peer<A> {
+    fn has_epoch(&self, epoch: u32) -> bool {
+        self.session.as_ref().is_some_and(|session| session.epoch() == epoch)
+    }
 }
 
 struct Inbound<'a> {
@@ -114,6 +127,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         let mut node = Self {
             config,
             epochs: Epochs::new(seed),
+            guard: None,
             peers: Vec::new(),
             slots: Vec::new(),
             peer_of: Vec::new(),
@@ -156,6 +170,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 address,
                 addresses: addresses.clone(),
                 routes: Routes::new(address),
+                keys: PeerKeys::default(),
                 session: None,
                 up: false,
                 introduces: false,
@@ -205,8 +220,25 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         }
     }
 
+    /// Protects all sessions. Their [`SessionConfig::is_link_intact`] should be set: a sealed frame needs no check.
+    pub fn protect(&mut self, security: Security) {
+        self.guard = Some(Box::new(HostGuard::new(security)));
+    }
+
+    /// The box at `address`, that of a slot, has to have this key.
+    pub fn expect(&mut self, address: A, key: PublicKey) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.address == address) {
+            peer.keys.expected = Some(key);
+        }
+    }
+
     /// Whether a frame is for a session of this node; for owners of several nodes on the same links.
     pub fn knows(&self, frame: &[u8]) -> bool {
+        if self.guard.is_some() {
+            let epoch = destination(frame);
+            let is_for = |peer: &Peer<A>| peer.keys.awaits(epoch) || peer.has_epoch(epoch);
+            return self.peers.iter().any(is_for);
+        }
         let Ok((header, _)) = parse_frame(frame) else { return false };
         let sessions = self.peers.iter().filter_map(|peer| peer.session.as_ref());
         sessions.map(Session::epoch).any(|epoch| epoch == header.dst_epoch)
@@ -214,10 +246,52 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
 
     /// Takes a frame that came from `from`.
     pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8], guest: &mut dyn Guest) {
-        let Ok((header, body)) = parse_frame(frame) else {
-            self.counters.malformed_frames += 1;
+        if let Some(mut guard) = self.guard.take() {
+            self.receive_guarded(&mut guard, now_ns, from, frame, guest);
+            self.guard = Some(guard);
             return;
-        };
+        }
+        match parse_frame(frame) {
+            Ok((header, body)) => self.take(now_ns, from, &header, body, guest),
+            Err(_) => self.counters.malformed_frames += 1,
+        }
+    }
+
+    fn receive_guarded(
+        &mut self,
+        guard: &mut HostGuard,
+        now_ns: u64,
+        from: &A,
+        frame: &[u8],
+        guest: &mut dyn Guest,
+    ) {
+        if !is_protected(frame) {
+            guard.counters.plain_frames += 1;
+            return;
+        }
+        let epoch = destination(frame);
+        let mut peers = self.peers.iter_mut().filter(|peer| peer.routes.path(from).is_some());
+        if is_handshake(frame) {
+            if let Some(peer) = peers.find(|peer| peer.keys.awaits(epoch))
+                && let Some(epoch) = peer.keys.handle(guard, now_ns, frame)
+            {
+                peer.session = Some(Session::connect(&self.config, epoch, now_ns));
+            }
+        } else if let Some(peer) = peers.find(|peer| peer.has_epoch(epoch)) {
+            if let Some((header, bytes)) = peer.keys.open(guard, frame) {
+                self.take(now_ns, from, &header, &guard.room[..bytes], guest);
+            } else if peer.keys.is_worn()
+                && let Some(session) = &mut peer.session
+            {
+                session.close(CloseReason::Protocol);
+            }
+        } else {
+            guard.counters.keyless_frames += 1;
+        }
+    }
+
+    /// Takes a frame that is whole and, in a node with keys, authentic.
+    fn take(&mut self, now_ns: u64, from: &A, header: &Header, body: &[u8], guest: &mut dyn Guest) {
         let is_it = |peer: &&mut Peer<A>| {
             peer.session.as_ref().is_some_and(|session| session.epoch() == header.dst_epoch)
                 && peer.routes.path(from).is_some()
@@ -237,7 +311,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             stray: &mut self.counters.stray_records,
             guest,
         };
-        session.handle_frame_on(now_ns, path, &header, body, &mut inbound);
+        session.handle_frame_on(now_ns, path, header, body, &mut inbound);
         while let Some((stream, message)) = peer.control.pop_front() {
             let member =
                 |stream: u16| (stream as usize).checked_sub(1).and_then(|member| peer.slots.get(member));
@@ -259,7 +333,16 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     pub fn poll(&mut self, now_ns: u64, guest: &mut dyn Guest) -> bool {
         let mut progress = false;
         for peer in &mut self.peers {
-            if peer.session.is_none() && peer.connect_at_ns <= now_ns && !self.is_closing {
+            if let Some(guard) = self.guard.as_mut().filter(|_| peer.session.is_none()) {
+                if peer.keys.is_idle() && peer.connect_at_ns <= now_ns && !self.is_closing {
+                    peer.keys.greet(guard, &self.config, now_ns);
+                    peer.routes = Routes::new(peer.addresses[0]);
+                    progress = true;
+                } else if peer.keys.handle_timeout(guard, now_ns) {
+                    peer.addresses.rotate_left(1);
+                    peer.connect_at_ns = now_ns + RECONNECT_NS;
+                }
+            } else if peer.session.is_none() && peer.connect_at_ns <= now_ns && !self.is_closing {
                 peer.session = Some(Session::connect(&self.config, self.epochs.next(), now_ns));
                 peer.routes = Routes::new(peer.addresses[0]);
                 progress = true;
@@ -293,6 +376,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                     // The link of this one may be the trouble.
                     peer.addresses.rotate_left(1);
                     peer.session = None;
+                    peer.keys.clear();
                     peer.control.clear();
                     peer.connect_at_ns = now_ns + RECONNECT_NS;
                     progress = true;
@@ -317,8 +401,17 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&A, &[&[u8]]) -> usize) -> bool {
         let mut progress = false;
         for peer in &mut self.peers {
+            if self.guard.is_some()
+                && let Some(address) = peer.routes.address(PathId::FIRST)
+            {
+                progress |= peer.keys.transmit(now_ns, &mut |frame| send(&address, &[frame]) != 0);
+            }
             if let Some(session) = &mut peer.session {
                 let routes = &peer.routes;
+                if let Some(keys) = peer.keys.keys_mut() {
+                    progress |= keys.transmit(now_ns, session, routes, send);
+                    continue;
+                }
                 progress |= session.transmit_paths(now_ns, &mut |path, frames| {
                     routes.address(path).map_or(0, |address| send(&address, frames))
                 });
@@ -330,7 +423,8 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     /// When [`HostNode::poll`] should be called even if nothing happens.
     pub fn deadline_ns(&self) -> Option<u64> {
         let sessions = self.peers.iter().map(|peer| match &peer.session {
-            Some(session) => session.deadline_ns(),
+            Some(session) => [session.deadline_ns(), peer.keys.deadline_ns()].into_iter().flatten().min(),
+            None if !peer.keys.is_idle() => peer.keys.deadline_ns(),
             None => (!self.is_closing).then_some(peer.connect_at_ns),
         });
         let slots = self.slots.iter().map(Slot::deadline_ns);
@@ -431,6 +525,21 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     /// What the slots have counted, in their order.
     pub fn slot_counters(&self) -> impl Iterator<Item = &SlotCounters> {
         self.slots.iter().map(|slot| &slot.counters)
+    }
+
+    /// What a node with keys has counted beside.
+    pub fn guard_counters(&self) -> Option<GuardCounters> {
+        self.guard.as_ref().map(|guard| guard.counters)
+    }
+
+    /// The node's identity, if it has keys.
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.guard.as_ref().map(|guard| guard.public())
+    }
+
+    /// How the sessions are protected, in the order of [`HostNode::sessions`].
+    pub fn protections(&self) -> impl Iterator<Item = Option<Protection>> {
+        self.peers.iter().filter(|peer| peer.session.is_some()).map(|peer| peer.keys.protection())
     }
 
     /// The live sessions and their peers' addresses.

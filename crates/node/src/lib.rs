@@ -6,6 +6,7 @@
 
 mod box_node;
 mod bring_up;
+mod guard;
 mod guest_config;
 mod host_api;
 mod host_node;
@@ -14,6 +15,8 @@ mod random;
 mod slot;
 
 pub use box_node::{BoxCounters, BoxLimits, BoxNode};
+pub use etherslot_seal as seal;
+pub use guard::{GuardCounters, Protection, Security};
 pub use host_api::{Accepted, Device, Guest, Interrupt, Interrupts, Refused};
 pub use host_node::{HostCounters, HostNode, SlotConfig};
 pub use slot::SlotCounters;

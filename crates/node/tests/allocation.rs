@@ -6,7 +6,15 @@ use support::World;
 
 #[test]
 fn dma_interrupts_and_posted_writes_allocate_nothing() {
-    let mut world = World::new();
+    allocates_nothing(World::new());
+}
+
+#[test]
+fn sealing_and_opening_allocate_nothing() {
+    allocates_nothing(World::guarded());
+}
+
+fn allocates_nothing(mut world: World) {
     world.set_up();
     for _ in 0..4 {
         world.copy(0x1000, 40_000);

@@ -12,7 +12,7 @@ use etherslot_wire::control::Name;
 use support::{Engine, MS, Machine};
 
 /// A link and the node at its far end.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Via {
     link: usize,
     node: u8,

@@ -131,7 +131,7 @@ pub struct SessionOptions {
 }
 
 /// A way to a peer: one of our links, and the peer's address there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Via {
     /// The link's place in the configuration, from 0.
     pub link: usize,

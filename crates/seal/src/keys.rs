@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ring::{hkdf, hmac};
+use etherslot_wire::NodeId;
+use ring::{digest, hkdf, hmac};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::entropy::Entropy;
@@ -53,6 +54,7 @@ pub(crate) fn expand(prk: &hkdf::Prk, label: &[u8], out: &mut [u8]) {
 }
 
 /// What all nodes of a fabric share. Who does not have it is a stranger: he gets no answer.
+#[derive(Clone)]
 pub struct FabricKey {
     bytes: Zeroizing<[u8; 32]>,
     handshake: hmac::Key,
@@ -137,6 +139,7 @@ impl fmt::Display for Hex<'_> {
 }
 
 /// A node's own static key (X25519): who has it is this node.
+#[derive(Clone)]
 pub struct NodeKey {
     secret: Zeroizing<[u8; 32]>,
     public: PublicKey,
@@ -189,6 +192,32 @@ impl fmt::Debug for NodeKey {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub [u8; 32]);
 
+/// Bytes of a node ID that come from the node's key.
+const KEYED_BYTES: usize = 12;
+
+impl PublicKey {
+    /// The node ID of the owner of this key that it has by this name: the first 12 bytes of SHA-256 of the key, and 4 of the name's
+    /// SHA-256. Nobody with another key can have it.
+    pub fn node_id(&self, name: &str) -> NodeId {
+        let mut id = [0; 16];
+        let (keyed, named) = id.split_at_mut(KEYED_BYTES);
+        keyed.copy_from_slice(&sha256(&self.0)[..KEYED_BYTES]);
+        named.copy_from_slice(&sha256(name.as_bytes())[..4]);
+        NodeId(id)
+    }
+
+    /// Whether this is the ID of a node with this key.
+    pub fn owns(&self, id: &NodeId) -> bool {
+        id.0[..KEYED_BYTES] == sha256(&self.0)[..KEYED_BYTES]
+    }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
+    out
+}
+
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::write(f, &self.0)
@@ -232,7 +261,7 @@ impl Peers {
 }
 
 /// All that a node needs to protect its sessions.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Credentials {
     /// The fabric's key.
     pub fabric: FabricKey,
@@ -268,6 +297,14 @@ mod tests {
         }
         assert_eq!("00".repeat(32).parse::<PublicKey>(), Err(KeyError::Weak));
         assert_eq!("é".repeat(32).parse::<PublicKey>(), Err(KeyError::Digits));
+    }
+
+    #[test]
+    fn a_node_id_belongs_to_one_key() {
+        let [one, other] = [1, 2].map(|byte| NodeKey::from_bytes([byte; 32]).public());
+        assert!(one.owns(&one.node_id("host")) && one.owns(&one.node_id("disk")));
+        assert_ne!(one.node_id("host"), one.node_id("disk"));
+        assert!(!other.owns(&one.node_id("host")));
     }
 
     #[test]

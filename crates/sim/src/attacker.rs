@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
+use etherslot_node::seal::is_protected;
 use etherslot_wire::frame::{Ack, CHECK_BYTES, Echo, Header, Kind, Sack, put_check};
+use etherslot_wire::handshake::is_handshake;
 
 use crate::network::{Address, Hop};
 use crate::random::Random;
@@ -55,6 +57,22 @@ impl Attacker {
     }
 }
 
+/// A protected frame with some bits turned, cut, or with the end of something else.
+fn garble(random: &mut Random, frame: &[u8]) -> Option<Vec<u8>> {
+    let mut frame = frame.to_vec();
+    for _ in 0..random.magnitude(1, 8) {
+        let at = random.below(frame.len() as u64) as usize;
+        match random.below(10) {
+            0 => frame.truncate(at.max(1)),
+            1 => frame[at..].reverse(),
+            // The packet number: what is sealed under the next one.
+            2 | 3 => *frame.get_mut(23)? = frame.get(23)?.wrapping_add(random.below(64) as u8),
+            _ => frame[at] ^= 1 << random.below(8),
+        }
+    }
+    Some(frame)
+}
+
 /// A number near `value`, or any.
 fn near(random: &mut Random, value: u64) -> u64 {
     match random.below(4) {
@@ -67,7 +85,11 @@ fn near(random: &mut Random, value: u64) -> u64 {
 
 /// A frame like `frame` with other fields, and with the check that belongs to it.
 fn forge(random: &mut Random, frame: &[u8]) -> Option<Vec<u8>> {
-    let (mut header, body) = Header::parse(frame).ok()?;
+    if is_protected(frame) && (is_handshake(frame) || random.percent(50)) {
+        return garble(random, frame);
+    }
+    let sealed = Header::parse_sealed(frame).map(|(header, body, _)| (header, body));
+    let (mut header, body) = sealed.or_else(|_| Header::parse(frame)).ok()?;
     let mut body = body.to_vec();
     for _ in 0..random.magnitude(1, 4) {
         match random.below(10) {

@@ -66,7 +66,7 @@ enum Command {
     Grid(GridArguments),
 }
 
-/// Half of the seeds go to the default mix.
+/// Four in ten of the seeds go to the default mix.
 fn scenario_of(seed: u64) -> Scenario {
     match seed % 10 {
         0 => Scenario::Clean,
@@ -74,6 +74,7 @@ fn scenario_of(seed: u64) -> Scenario {
         2 => Scenario::Partitions,
         3 => Scenario::Restarts,
         4 => Scenario::Hostile,
+        5 => Scenario::Stranger,
         _ => Scenario::Swarm,
     }
 }

@@ -15,7 +15,7 @@ pub(crate) use faults::{Burst, Faults};
 use crate::random::Random;
 
 /// A node's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address(pub u8);
 
 impl fmt::Display for Address {

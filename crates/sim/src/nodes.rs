@@ -6,12 +6,15 @@ pub(crate) mod io_box;
 use std::collections::VecDeque;
 use std::fmt;
 
+use etherslot_node::Security;
+use etherslot_node::seal::{Credentials, Entropy, FabricKey, NodeKey, Peers, Suites};
 use etherslot_session::{Config as SessionConfig, Mode, Session};
 use etherslot_wire::NodeId;
 
 use crate::checkers::verdict::{Rule, Verdict};
 use crate::network::Address;
 use crate::plan::{Plan, SessionPlan};
+use crate::random::Random;
 
 /// Frames that a Port hands over at once.
 const BURST: usize = 64;
@@ -58,8 +61,10 @@ fn session_config(plan: &Plan, node: usize) -> SessionConfig {
     let SessionPlan { ack, dead_after_ns, heartbeat_ns, rto_min_ns, .. } = plan.sessions[node];
     let mut id = [0; 16];
     id[15] = node as u8 + 1;
+    let id = if plan.keys { node_key(node).public().node_id("sim") } else { NodeId(id) };
     SessionConfig {
-        node: NodeId(id),
+        node: id,
+        is_link_intact: plan.keys,
         max_frame_bytes,
         window_frames,
         backlog_frames,
@@ -72,6 +77,23 @@ fn session_config(plan: &Plan, node: usize) -> SessionConfig {
         heartbeat_ns,
         ..SessionConfig::default()
     }
+}
+
+fn node_key(node: usize) -> NodeKey {
+    NodeKey::from_bytes([node as u8 + 1; 32])
+}
+
+/// What a node protects this life of its sessions with, if the plan has keys.
+fn security(plan: &Plan, node: usize, random: &mut Random) -> Option<Security> {
+    plan.keys.then(|| Security {
+        credentials: Credentials {
+            fabric: FabricKey::from_bytes([0xFA; 32]),
+            node: node_key(node),
+            peers: Peers::Fabric,
+            suites: if node.is_multiple_of(3) { Suites::WITHOUT_AES } else { Suites::ALL },
+        },
+        entropy: Entropy::new(std::array::from_fn(|_| random.bits() as u8)),
+    })
 }
 
 /// Reports counters that have to be zero where nobody forges frames.

@@ -20,16 +20,25 @@ pub enum Scenario {
     Partitions,
     /// Boxes, hosts and guests are killed or stopped, and come back.
     Restarts,
-    /// Frames are forged; only safety is judged.
+    /// Frames are forged between nodes without keys; only safety is judged.
     Hostile,
+    /// Frames are forged between nodes with keys, on a faulty network; no driver may notice.
+    Stranger,
     /// Any of the above but forged frames.
     Swarm,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Clean, Self::Lossy, Self::Partitions, Self::Restarts, Self::Hostile, Self::Swarm];
+    pub const ALL: [Self; 7] = [
+        Self::Clean,
+        Self::Lossy,
+        Self::Partitions,
+        Self::Restarts,
+        Self::Hostile,
+        Self::Stranger,
+        Self::Swarm,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -39,6 +48,7 @@ impl Scenario {
             Self::Partitions => "partitions",
             Self::Restarts => "restarts",
             Self::Hostile => "hostile",
+            Self::Stranger => "stranger",
             Self::Swarm => "swarm",
         }
     }
@@ -265,11 +275,18 @@ pub(crate) struct Plan {
     pub(crate) calm_ns: u64,
     /// Somebody forges frames.
     pub(crate) attacker: bool,
+    /// The nodes have keys.
+    pub(crate) keys: bool,
 }
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
 impl Plan {
+    /// Somebody forges frames, and nothing keeps him from it.
+    pub(crate) fn is_lawless(&self) -> bool {
+        self.attacker && !self.keys
+    }
+
     /// What `seed` decides.
     pub(crate) fn new(seed: u64, scenario: Scenario) -> Self {
         let source = Random::new(seed);
@@ -288,7 +305,7 @@ impl Plan {
         let mtu = if jumbo { 9000 } else { 1500 };
         let faulty = match scenario {
             Scenario::Clean => false,
-            Scenario::Lossy | Scenario::Hostile => true,
+            Scenario::Lossy | Scenario::Hostile | Scenario::Stranger => true,
             Scenario::Partitions | Scenario::Restarts => random.percent(50),
             Scenario::Swarm => random.percent(80),
         };
@@ -349,7 +366,13 @@ impl Plan {
             } else {
                 random.range(3_000, 12_000) * MILLISECOND_NS
             },
-            attacker: scenario == Scenario::Hostile,
+            attacker: matches!(scenario, Scenario::Hostile | Scenario::Stranger),
+            // Of a fork: the rest of the plan is as without keys.
+            keys: match scenario {
+                Scenario::Hostile => false,
+                Scenario::Stranger => true,
+                _ => source.fork("keys", 0).percent(25),
+            },
         }
     }
 }

@@ -171,8 +171,8 @@ impl World {
     /// To the end of the run; events that were handled.
     fn run(&mut self) -> u64 {
         let mut handled = 0;
-        let mut end_ns = self.plan.calm_ns + if self.plan.attacker { 0 } else { LIVENESS_NS };
-        let mut done = self.plan.attacker;
+        let mut end_ns = self.plan.calm_ns + if self.plan.is_lawless() { 0 } else { LIVENESS_NS };
+        let mut done = self.plan.is_lawless();
         while let Some((at_ns, event)) = self.events.pop() {
             if self.verdict.is_broken() {
                 break;
@@ -470,7 +470,7 @@ pub(crate) fn run_with(seed: u64, scenario: Scenario, printing: bool, hooks: Hoo
     if printing {
         eprintln!("{plan:#?}");
     }
-    let verdict = Rc::new(Verdict::new(plan.attacker, printing));
+    let verdict = Rc::new(Verdict::new(plan.is_lawless(), printing));
     let mut report = Report {
         seed,
         scenario,

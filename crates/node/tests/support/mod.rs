@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 
+use etherslot_node::seal::{Credentials, Entropy, FabricKey, NodeKey, Peers, PublicKey, Suites};
 use etherslot_node::{
-    Accepted, BoxLimits, BoxNode, Device, Guest, HostNode, Interrupt, Interrupts, Refused, SlotConfig,
+    Accepted, BoxLimits, BoxNode, Device, Guest, HostNode, Interrupt, Interrupts, Refused, Security,
+    SlotConfig,
 };
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::{BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, MsixSpec, ResetKind};
@@ -198,6 +200,10 @@ pub struct World {
     pub host: HostNode<u8>,
     pub machine: Machine,
     wire: Wire,
+    /// What crossed the wire, and whether it went to the box, if it is kept.
+    pub tap: Option<Vec<(bool, Vec<u8>)>>,
+    /// What crossed it before the test began.
+    pub greeting: Vec<(bool, Vec<u8>)>,
     lives: u64,
     pub next_access: u64,
     /// The slot that is used.
@@ -225,7 +231,46 @@ fn slot(name: &str, hide_msix: bool) -> SlotConfig<u8> {
     SlotConfig { name: Name::new(name).unwrap(), address: BOX, hide_msix }
 }
 
+/// Credentials of a node; no two lives have the same.
+pub fn security(fabric: u8, node: u8, life: u64) -> Security {
+    let mut seed = [node; 32];
+    seed[..8].copy_from_slice(&life.to_be_bytes());
+    Security {
+        credentials: Credentials {
+            fabric: FabricKey::from_bytes([fabric; 32]),
+            node: NodeKey::from_bytes([node; 32]),
+            peers: Peers::Fabric,
+            suites: Suites::ALL,
+        },
+        entropy: Entropy::new(seed),
+    }
+}
+
+pub fn public(node: u8) -> PublicKey {
+    NodeKey::from_bytes([node; 32]).public()
+}
+
+/// A box with the key of [`BOX`], of fabric 1.
+pub fn guarded_box(life: u64) -> BoxNode<u8> {
+    let mut node = new_box(life);
+    node.protect(security(1, BOX, life));
+    node
+}
+
+/// A host with this key and the ID that belongs to `named`.
+pub fn guarded_host(fabric: u8, key: u8, named: u8) -> HostNode<u8> {
+    let config = Config { node: public(named).node_id("host"), is_link_intact: true, ..Config::default() };
+    let mut node = HostNode::new(config, 2, &[slot("engine", false)]);
+    node.protect(security(fabric, key, 2));
+    node
+}
+
 impl World {
+    /// Both nodes with keys.
+    pub fn guarded() -> Self {
+        Self::between(guarded_host(1, HOST, HOST), guarded_box(1))
+    }
+
     pub fn new() -> Self {
         Self::with(false)
     }
@@ -254,7 +299,7 @@ impl World {
         Self::between(host, new_box(1))
     }
 
-    fn between(host: HostNode<u8>, box_node: BoxNode<u8>) -> Self {
+    pub fn between(host: HostNode<u8>, box_node: BoxNode<u8>) -> Self {
         let machine = Machine { memory: vec![0; 1 << 20], ..Machine::default() };
         let box_node = Some(box_node);
         let mut world = Self {
@@ -263,11 +308,14 @@ impl World {
             host,
             machine,
             wire: Wire::default(),
+            tap: Some(Vec::new()),
+            greeting: Vec::new(),
             lives: 2,
             next_access: 0,
             slot: 0,
         };
         world.run(200 * MS);
+        world.greeting = world.tap.take().unwrap_or_default();
         world
     }
 
@@ -293,11 +341,22 @@ impl World {
             self.wire.clear();
             return;
         };
-        self.wire.give(|frame| box_node.receive(now_ns, &HOST, frame));
+        let tap = &mut self.tap;
+        self.wire.give(|frame| {
+            if let Some(tap) = tap {
+                tap.push((true, frame.to_vec()));
+            }
+            box_node.receive(now_ns, &HOST, frame);
+        });
         box_node.poll(now_ns);
         box_node.transmit(now_ns, &mut |_, burst| self.wire.take(burst));
         meanwhile(&mut self.host, now_ns);
-        self.wire.give(|frame| self.host.receive(now_ns, &BOX, frame, &mut self.machine));
+        self.wire.give(|frame| {
+            if let Some(tap) = &mut self.tap {
+                tap.push((false, frame.to_vec()));
+            }
+            self.host.receive(now_ns, &BOX, frame, &mut self.machine);
+        });
     }
 
     pub fn answer(&mut self, outcome: Result<Accepted, Refused>, bytes: usize) -> Vec<u8> {
@@ -362,6 +421,20 @@ impl World {
         self.bar_write(8, &(address as u64).to_le_bytes());
         self.bar_write(16, &(bytes as u64).to_le_bytes());
         self.run(20 * MS);
+    }
+
+    pub fn io_box(&mut self) -> &mut BoxNode<u8> {
+        self.box_node.as_mut().unwrap()
+    }
+
+    /// Somebody sends this to one of the nodes.
+    pub fn inject(&mut self, to_box: bool, from: u8, frame: &[u8]) {
+        let now_ns = self.now_ns;
+        if to_box {
+            self.io_box().receive(now_ns, &from, frame);
+        } else {
+            self.host.receive(now_ns, &from, frame, &mut self.machine);
+        }
     }
 
     pub fn kill_box(&mut self) {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use etherslot_session::parse_frame;
 use etherslot_wire::frame::{Header, Kind};
+use etherslot_wire::handshake::{Handshake, is_handshake};
 use etherslot_wire::record::{FIRST, LAST, Record};
 use etherslot_wire::{record, tlp};
 
@@ -52,12 +53,21 @@ impl Frames {
         if frame.len() > self.mtu {
             broken(format!("a frame of {} bytes on a link of {}", frame.len(), self.mtu));
         }
-        let (header, body) = match parse_frame(frame) {
+        if is_handshake(frame) {
+            if let Err(error) = Handshake::parse(frame) {
+                broken(format!("a frame of a handshake that is none: {error}"));
+            }
+            return;
+        }
+        // Of a sealed frame the body is not to be seen.
+        let sealed = Header::parse_sealed(frame).map(|(header, ..)| (header, &[][..]));
+        let is_sealed = sealed.is_ok();
+        let (header, body) = match sealed.or_else(|_| parse_frame(frame)) {
             Ok(parsed) => parsed,
             Err(error) => return broken(format!("a frame that is none: {error}")),
         };
-        // A responder that keeps no state numbers its answers to Hellos by itself.
-        if header.kind != Kind::HelloAck {
+        // A responder that keeps no state numbers its answers to Hellos by itself; with keys it keeps them.
+        if header.kind != Kind::HelloAck || is_sealed {
             let numbers = self.used.entry((from, header.src_epoch)).or_default();
             if !numbers.take(header.packet_number) {
                 broken(format!(
@@ -88,8 +98,17 @@ impl Frames {
 
 /// One line about a frame.
 pub(crate) fn describe(frame: &[u8]) -> String {
-    let Ok((header, body)) = Header::parse(frame) else { return format!("{} bytes, no frame", frame.len()) };
-    let mut line = format!(
+    if let Ok((handshake, ..)) = Handshake::parse(frame) {
+        return format!("{:?} {:08x}>{:08x}", handshake.step, handshake.src_epoch, handshake.dst_epoch);
+    }
+    let sealed = Header::parse_sealed(frame).map(|(header, ..)| (header, &[][..]));
+    let is_sealed = sealed.is_ok();
+    let Ok((header, body)) = sealed.or_else(|_| Header::parse(frame)) else {
+        return format!("{} bytes, no frame", frame.len());
+    };
+    let mut line = if is_sealed { "sealed ".to_owned() } else { String::new() };
+    let _ = write!(
+        line,
         "{:?} {:08x}>{:08x} #{} seq {}",
         header.kind, header.src_epoch, header.dst_epoch, header.packet_number, header.sequence
     );

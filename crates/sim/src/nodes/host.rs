@@ -17,7 +17,7 @@ use crate::guest::memory::Memory;
 use crate::guest::prober;
 use crate::network::Address;
 use crate::nodes::io_box::device_name;
-use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, session_config};
+use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, security, session_config};
 use crate::plan::{GuestPlan, InterruptPlan, Plan};
 use crate::random::Random;
 
@@ -294,7 +294,11 @@ impl Host {
         });
         let slots: Vec<_> = slots.collect();
         let seed = self.random.bits();
-        self.node = Some(HostNode::new(session_config(plan, self.index), seed, &slots));
+        let mut node = HostNode::new(session_config(plan, self.index), seed, &slots);
+        if let Some(security) = security(plan, self.index, &mut self.random) {
+            node.protect(security);
+        }
+        self.node = Some(node);
         self.inbox.clear();
         (0..self.slots.len()).for_each(|slot| self.start_guest(slot));
     }

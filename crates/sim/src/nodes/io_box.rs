@@ -16,7 +16,7 @@ use crate::checkers::history::History;
 use crate::checkers::order::Order;
 use crate::checkers::verdict::Verdict;
 use crate::network::Address;
-use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, session_config};
+use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, security, session_config};
 use crate::plan::{DevicePlan, InterruptPlan, Plan};
 use crate::random::Random;
 use crate::tap::Tapped;
@@ -151,7 +151,11 @@ impl IoBox {
         self.spoil();
         let config = session_config(plan, self.index);
         let seed = self.random.bits();
-        self.node = Some(BoxNode::new(&config, BoxLimits::default(), seed, functions));
+        let mut node = BoxNode::new(&config, BoxLimits::default(), seed, functions);
+        if let Some(security) = security(plan, self.index, &mut self.random) {
+            node.protect(security);
+        }
+        self.node = Some(node);
         self.inbox.clear();
     }
 
