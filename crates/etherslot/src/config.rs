@@ -3,6 +3,8 @@
 //! A key that is not known here and a value that is not possible are refused with the line they stand in; what does not
 //! go together, with the line of its table. Durations carry their unit (`"50us"`), sizes are bytes.
 
+mod fabric;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,13 +12,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::link_spec::DPDK_MTU;
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceOptions, HostOptions, Interrupts, LinkKind, LinkOptions, LoopOptions,
-    MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions, XdpMode,
+    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, Group, HostOptions, Interrupts, LinkKind,
+    LinkOptions, LoopOptions, MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions,
+    Wanted, XdpMode,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
+use self::fabric::Fabric;
 use crate::value::{self, OneOrMore};
 
 /// A peer silent for this long is dead.
@@ -31,6 +35,7 @@ pub(crate) struct BoxFile {
     node: Node,
     link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
+    fabric: Option<Spanned<Fabric>>,
     #[serde(default, rename = "device")]
     devices: Vec<Spanned<Device>>,
 }
@@ -42,6 +47,7 @@ pub(crate) struct HostFile {
     node: Node,
     link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
+    fabric: Option<Spanned<Fabric>>,
     #[serde(default, rename = "slot")]
     slots: Vec<Spanned<Slot>>,
 }
@@ -145,6 +151,9 @@ struct Device {
     name: String,
     #[serde(deserialize_with = "value::serial")]
     serial: String,
+    /// Its assignment group, if not that of `[fabric]`.
+    #[serde(default, deserialize_with = "value::group")]
+    group: Option<Group>,
     #[serde(default, deserialize_with = "value::model")]
     model: Option<String>,
     #[serde(default, deserialize_with = "value::queue_pairs")]
@@ -182,12 +191,16 @@ fn default_block_bytes() -> u32 {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Slot {
-    /// The device's name in the box.
-    #[serde(deserialize_with = "value::device_name")]
-    device: String,
-    /// The box's address: a MAC for `packet`, address and port for `udp`; with several links, one for each.
-    #[serde(deserialize_with = "value::addresses")]
-    r#box: Vec<Address>,
+    /// The device's name in the box, or
+    #[serde(default, deserialize_with = "value::some_device")]
+    device: Option<String>,
+    /// its serial number, by which it is found in the fabric.
+    #[serde(default, deserialize_with = "value::some_serial")]
+    serial: Option<String>,
+    /// The box's address: a MAC for `packet`, address and port for `udp`; with several links, one for each. Without it the
+    /// device is found in the fabric.
+    #[serde(default, deserialize_with = "value::some_addresses")]
+    r#box: Option<Vec<Address>>,
     /// Where QEMU connects.
     socket: PathBuf,
     #[serde(default)]
@@ -389,8 +402,16 @@ fn common(
     Ok((loop_options(node, overrides)?, links, session))
 }
 
-fn device_options(device: Device, others: &[DeviceOptions]) -> Result<DeviceOptions> {
-    let Device { name, serial, model, queue_pairs, cmb_bytes, namespaces, .. } = device;
+fn device_options(
+    device: Device,
+    others: &[DeviceOptions],
+    fabric: Option<&FabricOptions>,
+) -> Result<DeviceOptions> {
+    let Device { name, serial, group, model, queue_pairs, cmb_bytes, namespaces, .. } = device;
+    ensure!(
+        group.is_none() || fabric.is_some(),
+        "[[device]] group belongs to a fabric: add [fabric], or remove it"
+    );
     ensure!(
         others.iter().all(|other| other.name != name),
         "[[device]] name = {name:?} stands twice: names are unique in a box"
@@ -406,7 +427,8 @@ fn device_options(device: Device, others: &[DeviceOptions]) -> Result<DeviceOpti
         cmb_bytes,
         namespaces,
     };
-    Ok(DeviceOptions { name, nvme })
+    let group = group.or_else(|| fabric?.group);
+    Ok(DeviceOptions { name, group, nvme })
 }
 
 fn namespace_options(device: &str, namespace: Namespace) -> Result<NamespaceOptions> {
@@ -419,15 +441,15 @@ fn namespace_options(device: &str, namespace: Namespace) -> Result<NamespaceOpti
     Ok(NamespaceOptions { backing, block_bytes, read_only })
 }
 
-fn slot_options(slot: Slot, links: &[LinkOptions], others: &[SlotOptions]) -> Result<SlotOptions> {
-    let Slot { device, r#box: addresses, socket, interrupts } = slot;
+/// Where a slot's box is, as far as that is said.
+fn slot_routes(addresses: &[Address], links: &[LinkOptions], others: &[SlotOptions]) -> Result<Routes> {
     ensure!(
         addresses.len() <= links.len(),
         "[[slot]] box has {} addresses, but there are {} links: write one for each link, in the order of the links",
         addresses.len(),
         links.len()
     );
-    for (link, &address) in links.iter().zip(&addresses) {
+    for (link, &address) in links.iter().zip(addresses) {
         ensure!(
             link.kind.reaches(&address),
             "[[slot]] box = \"{address}\" is not {}, as a link of kind = \"{}\" needs",
@@ -439,10 +461,47 @@ fn slot_options(slot: Slot, links: &[LinkOptions], others: &[SlotOptions]) -> Re
         bail!("[[slot]] box is empty: write the box's address on each link");
     };
     let routes = Routes::new(address, further.iter().copied());
+    let is_apart = |other: &Routes| other.iter().all(|known| routes.iter().all(|via| via != known));
     ensure!(
-        others.iter().all(|other| other.routes == routes
-            || other.routes.iter().all(|known| routes.iter().all(|via| via != known))),
+        others
+            .iter()
+            .filter_map(|other| other.routes.as_ref())
+            .all(|other| *other == routes || is_apart(other)),
         "[[slot]] box = \"{address}\": the slots of a box have all to name the same addresses"
+    );
+    Ok(routes)
+}
+
+fn slot_options(
+    slot: Slot,
+    links: &[LinkOptions],
+    others: &[SlotOptions],
+    fabric: Option<&FabricOptions>,
+) -> Result<SlotOptions> {
+    let Slot { device, serial, r#box: addresses, socket, interrupts } = slot;
+    let routes = addresses.map(|addresses| slot_routes(&addresses, links, others)).transpose()?;
+    ensure!(
+        routes.is_some() || fabric.is_some(),
+        "[[slot]] has no box = \"ADDRESS\": add it, or [fabric], to have the device found"
+    );
+    let wanted = match (device, serial) {
+        (Some(device), None) => Wanted::Name(device),
+        (None, Some(serial)) if routes.is_none() => Wanted::Serial(serial),
+        (None, Some(_)) => {
+            bail!("[[slot]] serial is for devices that are found: remove box, or write device")
+        }
+        _ => bail!("[[slot]] needs device = \"NAME\" or serial = \"…\", and not both"),
+    };
+    let (Wanted::Name(label) | Wanted::Serial(label)) = &wanted;
+    // Of `BOX/NAME` the slot is called by the name.
+    let device = match (label.len() > 32, label.rsplit_once('/')) {
+        (true, Some((_, name))) => name.to_owned(),
+        _ => label.clone(),
+    };
+    ensure!(device.len() <= 32, "[[slot]] device = {device:?} has to be 1 to 32 bytes of text");
+    ensure!(
+        routes.is_none() || *label == device,
+        "[[slot]] device = {label:?} has to be 1 to 32 bytes of text"
     );
     ensure!(
         others.iter().all(|other| other.socket != socket),
@@ -450,14 +509,14 @@ fn slot_options(slot: Slot, links: &[LinkOptions], others: &[SlotOptions]) -> Re
         socket.display()
     );
     ensure!(
-        others.iter().all(|other| other.device != device || other.routes != routes),
-        "[[slot]] device = {device:?} of box {address} stands twice: a device has one slot"
+        others.iter().all(|other| other.wanted != wanted || other.routes != routes),
+        "[[slot]] device = {device:?} stands twice: a device has one slot"
     );
     let interrupts = match interrupts {
         InterruptKind::MsiX => Interrupts::MsiX,
         InterruptKind::Msi => Interrupts::Msi,
     };
-    Ok(SlotOptions { device, routes, socket, interrupts })
+    Ok(SlotOptions { device, wanted, routes, socket, interrupts })
 }
 
 impl File for BoxFile {
@@ -465,13 +524,14 @@ impl File for BoxFile {
 
     fn options(self, text: &str, overrides: &Overrides) -> Result<BoxOptions> {
         let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, true)?;
         ensure!(!self.devices.is_empty(), "the box has no [[device]]: add at least one");
         let mut devices = Vec::new();
         for device in self.devices {
             let place = place(text, &device);
-            devices.push(device_options(device.into_inner(), &devices).context(place)?);
+            devices.push(device_options(device.into_inner(), &devices, fabric.as_ref()).context(place)?);
         }
-        Ok(BoxOptions { run, links, session, devices })
+        Ok(BoxOptions { run, links, session, devices, fabric })
     }
 }
 
@@ -480,13 +540,15 @@ impl File for HostFile {
 
     fn options(self, text: &str, overrides: &Overrides) -> Result<HostOptions> {
         let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, false)?;
         ensure!(!self.slots.is_empty(), "the host has no [[slot]]: add at least one");
         let mut slots = Vec::new();
         for slot in self.slots {
             let place = place(text, &slot);
-            slots.push(slot_options(slot.into_inner(), &links, &slots).context(place)?);
+            let slot = slot_options(slot.into_inner(), &links, &slots, fabric.as_ref()).context(place)?;
+            slots.push(slot);
         }
-        Ok(HostOptions { run, links, session, slots })
+        Ok(HostOptions { run, links, session, slots, fabric })
     }
 }
 
@@ -540,7 +602,8 @@ socket = "/run/disk0.sock"
         assert_eq!((options.links.len(), options.session.paths), (2, 2));
         let captures: Vec<_> = options.links.iter().map(|link| link.capture.clone().unwrap()).collect();
         assert_eq!(captures, [PathBuf::from("all.pcapng"), PathBuf::from("all.pcapng.1")]);
-        let routes: Vec<String> = options.slots[0].routes.iter().map(|via| via.to_string()).collect();
+        let routes: Vec<String> =
+            options.slots[0].routes.as_ref().unwrap().iter().map(|via| via.to_string()).collect();
         assert_eq!(routes, ["02:00:00:00:00:02", "10.0.0.2:4700 by link 1"]);
         let second = two[two.find("[[slot]]").unwrap()..].replace("disk0", "disk1");
         assert!(parse::<HostFile>(&format!("{two}{second}"), &Overrides::default()).is_ok());
@@ -620,6 +683,35 @@ listen = "0.0.0.0:0"
         let twice = BOX[BOX.find("[[device]]").unwrap()..].to_owned();
         let error = parse::<BoxFile>(&format!("{BOX}{twice}"), &Overrides::default()).unwrap_err();
         assert!(format!("{error:#}").contains("line 12"), "{error:#}");
+    }
+
+    #[test]
+    fn in_a_fabric_a_slot_needs_no_address() {
+        let host =
+            HOST.replace("[[slot]]", "[fabric]\n[[slot]]").replace("box = \"02:00:00:00:00:02\"\n", "");
+        let options = parse::<HostFile>(&host, &Overrides::default()).unwrap();
+        let slot = &options.slots[0];
+        assert_eq!((&slot.wanted, &slot.routes), (&Wanted::Name("disk0".to_owned()), &None));
+        assert_eq!(options.fabric.unwrap().interval, Duration::from_millis(100));
+        let serial = host.replace("device = \"disk0\"", "serial = \"ES0001\"");
+        let options = parse::<HostFile>(&serial, &Overrides::default()).unwrap();
+        assert_eq!(options.slots[0].wanted, Wanted::Serial("ES0001".to_owned()));
+        refuses::<HostFile>(
+            &host,
+            &[
+                ("[fabric]\n", "", 6, "[fabric]"),
+                ("[fabric]", "[fabric]\ngroup = 4001", 7, "1 to 4000"),
+                ("[fabric]", "[fabric]\ninterval = \"1ms\"", 6, "10ms to 60s"),
+                ("[fabric]", "[fabric]\nhold = \"1s\"", 6, "belongs to a box"),
+                ("[fabric]", "[fabric]\npeers = [\"10.0.0.1:1\"]", 6, "no link leads"),
+                ("[fabric]", "[fabric]\npeer = []", 7, "`peers`"),
+                ("device = \"disk0\"", "device = \"disk0\"\nserial = \"A\"", 7, "not both"),
+            ],
+        );
+        let io_box = BOX.replace("[[device]]", "[fabric]\ngroup = 7\n[[device]]");
+        let options = parse::<BoxFile>(&io_box, &Overrides::default()).unwrap();
+        assert_eq!(options.devices[0].group, Group::new(7));
+        refuses::<BoxFile>(BOX, &[("serial = ", "group = 7\nserial = ", 6, "add [fabric]")]);
     }
 
     #[test]

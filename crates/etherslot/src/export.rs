@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use etherslot_runtime::export::{self, ExportAddress, ExportOptions};
 use etherslot_runtime::initiator::driver::nvme;
@@ -82,8 +82,17 @@ impl Export {
         let Self { devices, nsid, reach, nbd, name, read_only, patience, control } = self;
         let names = names(&devices, name)?;
         let driver = nvme::Config { nsid, ..export::driver(patience) };
-        let client = reach.connect_all(&devices, PURPOSE, driver, None)?;
-        let node = node_name(PURPOSE);
+        let (node, client) = match reach.member()? {
+            Some(member) => {
+                let [device] = devices.as_slice() else {
+                    bail!(
+                        "in a fabric an export has one device: start one for each, under names of their own"
+                    );
+                };
+                (member.run.name.clone(), reach.join(member, device, driver)?)
+            }
+            None => (node_name(PURPOSE), reach.connect_all(&devices, PURPOSE, driver, None)?),
+        };
         Ok(export::run(client, ExportOptions { node, control, names, read_only, addresses: nbd })?)
     }
 }

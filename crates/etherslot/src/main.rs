@@ -3,6 +3,7 @@
 
 mod config;
 mod export;
+mod fabric;
 mod link;
 mod nvme;
 mod stat;
@@ -37,6 +38,12 @@ enum Command {
     Host(Daemon),
     /// Shows what running nodes of this machine count: sessions, round-trip times, losses.
     Stat(stat::Stat),
+    /// Shows the fabric: hosts, boxes, devices, and who uses what.
+    Ls(fabric::Ls),
+    /// Gives a device to a host, or puts it into a group.
+    Assign(fabric::Assign),
+    /// Takes a device back: nobody has it until it is assigned again.
+    Release(fabric::Release),
     /// Measures what a session carries over a link.
     #[command(subcommand)]
     Link(link::Link),
@@ -105,6 +112,9 @@ fn run(cli: Cli) -> Result<()> {
             }
         }
         Command::Stat(stat) => stat.run()?,
+        Command::Ls(ls) => ls.run()?,
+        Command::Assign(assign) => assign.run()?,
+        Command::Release(release) => release.run()?,
         Command::Link(link) => link.run()?,
         Command::Nvme(nvme) => nvme.run()?,
         Command::Export(export) => export.run()?,

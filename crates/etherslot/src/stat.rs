@@ -97,7 +97,7 @@ impl Stat {
 }
 
 /// A path has a slash; anything else is a node's name.
-fn socket_of(node: &str) -> Result<PathBuf> {
+pub(crate) fn socket_of(node: &str) -> Result<PathBuf> {
     if node.contains('/') {
         return Ok(PathBuf::from(node));
     }

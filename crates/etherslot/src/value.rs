@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use etherslot_runtime::options::{Address, Impairment, MAX_PATHS};
+use etherslot_runtime::options::{Address, Group, Impairment, MAX_PATHS};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
@@ -178,7 +178,32 @@ impl<'de, T: Deserialize<'de>, One: Deserialize<'de>> Deserialize<'de> for OneOr
     }
 }
 
+/// An assignment group.
+pub(crate) fn group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Group>, D::Error> {
+    checked(deserializer, |number: u16| {
+        let wrong = || format!("{number} is no group: use 1 to {}", Group::MAX);
+        Group::new(number).map(Some).ok_or_else(wrong)
+    })
+}
+
 /// `[[slot]] box`.
+pub(crate) fn some_addresses<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Address>>, D::Error> {
+    addresses(deserializer).map(Some)
+}
+
+/// `[[slot]] serial`.
+pub(crate) fn some_serial<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    serial(deserializer).map(Some)
+}
+
+/// `[[slot]] device`.
+pub(crate) fn some_device<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    checked(deserializer, |name| text(name, 1..=65).map(Some))
+}
+
+/// `[fabric] peers`.
 pub(crate) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Address>, D::Error> {
     checked(deserializer, |texts: OneOrMore<String>| {
         let texts = match texts {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use etherslot_wire::NodeId;
 use etherslot_wire::discovery::{Order, Outcome, Progress};
 
-/// Between two askings of the same order.
-const AGAIN_NS: u64 = 50_000_000;
+/// Between two askings of the same order: at first, and at most. Each time it is twice as long.
+const AGAIN_NS: (u64, u64) = (2_000_000, 50_000_000);
 /// An order that is not done by then is not asked for any longer.
 const PATIENCE_NS: u64 = 30_000_000_000;
 /// Orders that are remembered; the oldest make room.
@@ -20,6 +20,7 @@ pub struct Asked {
     /// The latest that its box has said.
     pub outcome: Option<Outcome>,
     again_ns: u64,
+    interval_ns: u64,
     until_ns: u64,
 }
 
@@ -45,12 +46,8 @@ impl Asker {
             self.asked.pop_front();
         }
         let order = Order { number: self.next, ..order };
-        self.asked.push_back(Asked {
-            order,
-            outcome: None,
-            again_ns: now_ns,
-            until_ns: now_ns + PATIENCE_NS,
-        });
+        let (interval_ns, until_ns) = (AGAIN_NS.0, now_ns + PATIENCE_NS);
+        self.asked.push_back(Asked { order, outcome: None, again_ns: now_ns, interval_ns, until_ns });
         self.next
     }
 
@@ -75,7 +72,8 @@ impl Asker {
         let mut progress = false;
         for asked in &mut self.asked {
             if asked.again_ns <= now_ns && !asked.is_over(now_ns) {
-                asked.again_ns = now_ns + AGAIN_NS;
+                asked.again_ns = now_ns + asked.interval_ns;
+                asked.interval_ns = (2 * asked.interval_ns).min(AGAIN_NS.1);
                 send(&asked.order);
                 progress = true;
             }

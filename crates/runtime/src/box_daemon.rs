@@ -4,14 +4,18 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
+use etherslot_fabric::{DeviceConfig, Leases};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
+use etherslot_pci::function::Function as _;
 use etherslot_storage::Medium as _;
 use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_storage::ram::RamMedium;
 use etherslot_wire::control::Name;
+use etherslot_wire::discovery::{Assigned, Device as Told, DeviceState, Role, Serial, is_discovery};
 
-use crate::control::{Answer, Control, Request};
+use crate::control::Control;
+use crate::fabric::{self, Fabric};
 use crate::options::{Backing, BoxOptions, DeviceOptions, NamespaceOptions, Via};
 use crate::stat;
 use crate::station::Station;
@@ -22,6 +26,8 @@ struct Made {
     name: Name,
     endpoint: Box<Endpoint>,
     wakers: Vec<OwnedFd>,
+    /// What the fabric is told of it.
+    told: Told,
 }
 
 fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
@@ -42,11 +48,27 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
         cmb_bytes: options.nvme.cmb_bytes.map(|bytes| bytes as usize),
         ..NvmeConfig::default()
     };
+    let bytes = config.namespaces.iter().map(|namespace| namespace.medium.info().bytes).sum();
     let nvme = Nvme::new(config).map_err(|error| failed(error.to_string()))?;
+    let spec = nvme.spec();
     let name =
         Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
+    let told = Told {
+        name,
+        // A serial number of NVMe has 20 characters at most.
+        serial: Serial::new(&options.nvme.serial)
+            .ok_or_else(|| failed("the serial number is too long".to_owned()))?,
+        id: (spec.vendor, spec.device),
+        class: spec.class,
+        state: DeviceState::Free,
+        bytes,
+        epoch: 0,
+        owner: None,
+        assigned: Assigned::Group,
+        group: options.group,
+    };
     let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
-    Ok(Made { name, endpoint, wakers })
+    Ok(Made { name, endpoint, wakers, told })
 }
 
 fn on_file(
@@ -100,8 +122,10 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     let mut station = Station::open(&options.run, &options.links)?;
     let mut functions = Vec::new();
     let mut wakers = Vec::new();
+    let mut told = Vec::new();
     for device in &options.devices {
         let made = make_nvme(device)?;
+        told.push(made.told);
         functions.push((made.name, made.endpoint));
         wakers.extend(made.wakers);
     }
@@ -110,25 +134,52 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     }
     let config = station.session_config(&options.session, &options.run.name);
     let mut node = BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions);
+    let mut fabric = match &options.fabric {
+        None => None,
+        Some(fabric) => {
+            let (name, links) = (&options.run.name, &station.links);
+            let devices = told.iter().map(|told| DeviceConfig { name: told.name, group: told.group });
+            let mut leases = Leases::new(fabric::lease_config(fabric), devices);
+            let mut fabric = Fabric::open(fabric, name, Role::Box, &options.links, links, told.clone())?;
+            fabric.restore(station.clock.now_ns(), &mut leases)?;
+            node = node.with_leases(leases);
+            Some(fabric)
+        }
+    };
     let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
     let name = &options.run.name;
     let devices = options.devices.len();
     tracing::info!(name, address = station.links.address(), devices, "ready");
 
     while !station.signals.stop() {
-        let (now_ns, mut progress) =
-            station.receive(&mut |now_ns, from, frame| node.receive(now_ns, from, frame));
+        let (now_ns, mut progress) = station.receive(&mut |now_ns, from, frame| match &mut fabric {
+            Some(fabric) if is_discovery(frame) => {
+                fabric.receive(now_ns, from, frame, Some(node.leases_mut()));
+            }
+            _ => node.receive(now_ns, from, frame),
+        });
         progress |= node.poll(now_ns);
+        if let Some(fabric) = &mut fabric {
+            // Before a host hears of a lease: it is kept.
+            progress |= fabric.poll_box(now_ns, node.leases_mut());
+            progress |= fabric.transmit(&mut station.links);
+        }
         progress |= transmit(&mut node, &mut station);
         let Station { links, signals, sleeper, .. } = &mut station;
-        let show = || stat::of_box(name, now_ns, &node, links);
-        progress |= control.poll(now_ns, sleeper, &mut |Request::Stat {}| Answer::Stat(show()));
+        progress |= control.poll(now_ns, sleeper, &mut |request| {
+            let stat = stat::of_box(name, now_ns, &node, links);
+            Fabric::answer(fabric.as_mut(), now_ns, &request, Some(node.leases_mut()), || stat)
+        });
         if signals.report() {
-            show().log();
+            stat::of_box(name, now_ns, &node, links).log();
         }
         station.end_round(progress, || {
-            [node.deadline_ns(), control.deadline_ns()].into_iter().flatten().min()
+            let fabric_ns = fabric.as_ref().map(|fabric| fabric.deadline_ns(now_ns));
+            [node.deadline_ns(), control.deadline_ns(), fabric_ns].into_iter().flatten().min()
         })?;
+    }
+    if let Some(fabric) = &mut fabric {
+        fabric.leave(station.clock.now_ns(), &mut station.links);
     }
     node.close();
     transmit(&mut node, &mut station);

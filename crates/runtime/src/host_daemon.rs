@@ -4,14 +4,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use etherslot_mem::GuestMemory;
-use etherslot_node::{
-    Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused, SlotConfig,
-};
+use etherslot_node::{Accepted, Device, Guest, HostNode, Interrupt, Interrupts as GuestInterrupts, Refused};
 use etherslot_vfio_user::message::{irq, region};
 use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, Keeper, MessageId, RegionInfo, Server};
 use etherslot_wire::control::Name;
+use etherslot_wire::discovery::{Role, is_discovery};
 
-use crate::control::{self, Control, Request};
+use crate::control::Control;
+use crate::fabric::Fabric;
 use crate::links::Links;
 use crate::options::{HostOptions, Interrupts, Routes, SlotOptions, Via};
 use crate::sleeper::Sleeper;
@@ -256,21 +256,26 @@ fn poll_door(door: &mut Door, node: &mut HostNode<Via>, slot: usize, now_ns: u64
 pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut station = Station::open(&options.run, &options.links)?;
     let config = station.session_config(&options.session, &options.run.name);
-    let mut slots = Vec::new();
+    let mut node = HostNode::new(config, identity::seed(), &[]);
     for slot in &options.slots {
+        // Of a device that is found by its serial number the name is not known yet.
         let name = Name::new(&slot.device).ok_or_else(|| StartError::Device {
             device: slot.device.clone(),
             reason: "the name has to be 1 to 32 bytes long".to_owned(),
         })?;
-        let hide_msix = slot.interrupts == Interrupts::Msi;
-        slots.push(SlotConfig { name, address: slot.routes.first, hide_msix });
-    }
-    let mut node = HostNode::new(config, identity::seed(), &slots);
-    for Routes { first, further } in options.slots.iter().map(|slot| &slot.routes) {
-        for &further in further {
-            node.add_address(*first, further);
+        let number = node.add_slot(name, slot.interrupts == Interrupts::Msi);
+        if let Some(Routes { first, further }) = &slot.routes {
+            give_route(&mut node, number, name, *first, further)?;
         }
     }
+    let mut fabric = match &options.fabric {
+        None => None,
+        Some(fabric) => {
+            let (name, links) = (&options.run.name, &station.links);
+            Some(Fabric::open(fabric, name, Role::Host, &options.links, links, Vec::new())?)
+        }
+    };
+    node.set_group(fabric.as_ref().and_then(Fabric::group));
     let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
     let name = &options.run.name;
     let keeper = keeper::start(keeper)
@@ -284,8 +289,17 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     tracing::info!(name, address = station.links.address(), slots, "started");
 
     while !station.signals.stop() {
-        let (now_ns, mut progress) =
-            station.receive(&mut |now_ns, from, frame| node.receive(now_ns, from, frame, &mut doors));
+        let (now_ns, mut progress) = station.receive(&mut |now_ns, from, frame| match &mut fabric {
+            Some(fabric) if is_discovery(frame) => fabric.receive(now_ns, from, frame, None),
+            _ => node.receive(now_ns, from, frame, &mut doors),
+        });
+        if let Some(fabric) = &mut fabric {
+            progress |= fabric.poll_host(now_ns);
+            if fabric.take_news() {
+                find_devices(fabric, &mut node, &doors)?;
+            }
+            progress |= fabric.transmit(&mut station.links);
+        }
         for (slot, door) in doors.0.iter_mut().enumerate() {
             progress |= poll_door(door, &mut node, slot, now_ns);
         }
@@ -296,18 +310,53 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         }
         let Station { links, signals, sleeper, .. } = &mut station;
         let show = || doors.stat(name, now_ns, &node, links);
-        progress |= control.poll(now_ns, sleeper, &mut |Request::Stat {}| control::Answer::Stat(show()));
+        progress |= control.poll(now_ns, sleeper, &mut |request| {
+            Fabric::answer(fabric.as_mut(), now_ns, &request, None, show)
+        });
         if signals.report() {
             show().log();
         }
         station.end_round(progress, || {
-            [node.deadline_ns(), control.deadline_ns()].into_iter().flatten().min()
+            let fabric_ns = fabric.as_ref().map(|fabric| fabric.deadline_ns(now_ns));
+            [node.deadline_ns(), control.deadline_ns(), fabric_ns].into_iter().flatten().min()
         })?;
+    }
+    if let Some(fabric) = &mut fabric {
+        fabric.leave(station.clock.now_ns(), &mut station.links);
     }
     node.close();
     transmit(&mut node, &mut station);
     doors.stat(name, station.clock.now_ns(), &node, &station.links).log();
     tracing::info!("stopped");
+    Ok(())
+}
+
+fn give_route(
+    node: &mut HostNode<Via>,
+    slot: usize,
+    name: Name,
+    first: Via,
+    further: &[Via],
+) -> Result<(), StartError> {
+    if node.route(slot, name, first, further) {
+        return Ok(());
+    }
+    let reason = format!("the host has too many slots for devices of the box at {first}");
+    Err(StartError::Device { device: name.as_str().to_owned(), reason })
+}
+
+/// The directory may tell where devices are whose boxes were not named, and whether one may be had by now.
+fn find_devices(fabric: &Fabric, node: &mut HostNode<Via>, doors: &Doors) -> Result<(), StartError> {
+    for (slot, door) in doors.0.iter().enumerate() {
+        if let Some(found) = fabric.find(&door.options.wanted) {
+            if door.options.routes.is_none()
+                && let Some((first, further)) = found.ways.split_first()
+            {
+                give_route(node, slot, found.name, *first, further)?;
+            }
+            node.ask_again(slot);
+        }
+    }
     Ok(())
 }
 

@@ -24,9 +24,11 @@ use etherslot_initiator::nvme::{Config, Failure};
 use etherslot_initiator::{Disk, Initiator};
 use etherslot_nbd::Disks;
 use etherslot_wire::control::Name;
+use etherslot_wire::discovery::{Role, is_discovery};
 
 pub use crate::clock::Clock;
-use crate::options::{LinkOptions, LoopOptions, Routes, SessionOptions, Via};
+use crate::fabric::{Fabric, Found, Wanted};
+use crate::options::{FabricOptions, LinkOptions, LoopOptions, Routes, SessionOptions, Via};
 use crate::stat::SessionStat;
 use crate::station::Station;
 use crate::{StartError, identity};
@@ -47,15 +49,21 @@ pub struct ClientOptions {
     pub devices: Vec<ClientDevice>,
     /// The driver of each.
     pub driver: Config,
+    /// Take part in the fabric, as a host, with the first device.
+    pub fabric: Option<FabricOptions>,
+    /// How long to look for devices whose boxes are not named.
+    pub patience: Duration,
 }
 
 /// A device.
 #[derive(Clone, Debug)]
 pub struct ClientDevice {
-    /// Its name in its box.
+    /// Its name in its box, or what it is found by.
     pub name: String,
-    /// Where the box is.
-    pub routes: Routes,
+    /// What it is found by in the fabric.
+    pub wanted: Wanted,
+    /// Where the box is; without it, the device is found.
+    pub routes: Option<Routes>,
 }
 
 /// Why a device can't be used.
@@ -70,9 +78,17 @@ pub enum ClientError {
         /// Where it should be.
         peer: Via,
     },
+    /// No box that was heard has the device.
+    #[error(
+        "no device {device:?} was heard of: is its box running, on this link, and with [fabric] in its configuration?"
+    )]
+    NotFound {
+        /// The device.
+        device: String,
+    },
     /// The box is there, the device is not.
     #[error(
-        "the box at {peer} does not give us {device:?}: it has none of this name, or another host uses it"
+        "the box at {peer} does not give us {device:?}: it has none of this name, another host uses it, or it is not assigned to us"
     )]
     NotGiven {
         /// Where the box is.
@@ -125,9 +141,38 @@ impl Member {
     }
 }
 
+/// Takes part in the fabric until it is known where the device is.
+fn find(
+    station: &mut Station,
+    fabric: &mut Fabric,
+    device: &ClientDevice,
+    patience: Duration,
+) -> Result<Found, ClientError> {
+    let until_ns = station.clock.now_ns() + patience.as_nanos() as u64;
+    loop {
+        let (now_ns, came) = station.receive(&mut |now_ns, from, frame| {
+            if is_discovery(frame) {
+                fabric.receive(now_ns, from, frame, None);
+            }
+        });
+        let progress = came | fabric.poll_host(now_ns) | fabric.transmit(&mut station.links);
+        if let Some(found) = fabric.find(&device.wanted) {
+            return Ok(found);
+        }
+        if station.signals.stop() {
+            return Err(ClientError::Stopped);
+        }
+        if now_ns > until_ns {
+            return Err(ClientError::NotFound { device: device.name.clone() });
+        }
+        station.end_round(progress, || Some(fabric.deadline_ns(now_ns).min(until_ns)))?;
+    }
+}
+
 /// Remote devices and what is around them.
 pub struct Client {
     pub(crate) station: Station,
+    pub(crate) fabric: Option<Fabric>,
     members: Vec<Member>,
     now_ns: u64,
 }
@@ -139,29 +184,44 @@ impl Client {
     /// If there is no device.
     pub fn open(options: &ClientOptions) -> Result<Self, ClientError> {
         assert!(!options.devices.is_empty(), "a client has a device");
-        let station = Station::open(&options.run, &options.links)?;
-        let member = |(number, device): (usize, &ClientDevice)| {
-            let ClientDevice { name, routes } = device;
+        let mut station = Station::open(&options.run, &options.links)?;
+        let mut fabric = match &options.fabric {
+            None => None,
+            Some(fabric) => {
+                let (name, links) = (&options.run.name, &station.links);
+                Some(Fabric::open(fabric, name, Role::Host, &options.links, links, Vec::new())?)
+            }
+        };
+        let mut members = Vec::new();
+        for (number, device) in options.devices.iter().enumerate() {
             let node = match number {
                 0 => options.run.name.clone(),
                 number => format!("{}.{number}", options.run.name),
             };
             let session = station.session_config(&options.session, &node);
-            let known = Name::new(name).ok_or_else(|| StartError::Device {
-                device: name.clone(),
-                reason: "the name has to be 1 to 32 bytes long".to_owned(),
-            })?;
-            let (driver, first) = (options.driver.clone(), routes.first);
-            let mut initiator = Initiator::new(session, identity::seed(), known, first, driver);
-            for &further in &routes.further {
-                initiator.add_address(first, further);
+            let not_found = || ClientError::NotFound { device: device.name.clone() };
+            let found = match (&device.routes, &mut fabric) {
+                (Some(routes), _) => {
+                    let name = Name::new(&device.name).ok_or_else(|| StartError::Device {
+                        device: device.name.clone(),
+                        reason: "the name has to be 1 to 32 bytes long".to_owned(),
+                    })?;
+                    Found { name, ways: routes.iter().collect() }
+                }
+                (None, Some(fabric)) => find(&mut station, fabric, device, options.patience)?,
+                (None, None) => return Err(not_found()),
+            };
+            let [first, further @ ..] = found.ways.as_slice() else { return Err(not_found()) };
+            let driver = options.driver.clone();
+            let mut initiator = Initiator::new(session, identity::seed(), found.name, *first, driver);
+            for &further in further {
+                initiator.add_address(*first, further);
             }
-            Ok(Member { name: name.clone(), peer: first, initiator })
-        };
-        let members = options.devices.iter().enumerate().map(member);
-        let members = members.collect::<Result<Vec<_>, ClientError>>()?;
+            initiator.set_group(fabric.as_ref().and_then(Fabric::group));
+            members.push(Member { name: device.name.clone(), peer: *first, initiator });
+        }
         let now_ns = station.clock.now_ns();
-        Ok(Self { station, members, now_ns })
+        Ok(Self { station, fabric, members, now_ns })
     }
 
     /// Goes round until all disks are known and ready, or says what is in the way after `patience`.
@@ -191,8 +251,11 @@ impl Client {
     /// The start of a round: takes what came and goes on with sessions and drivers. True if something was done.
     #[inline]
     pub fn receive(&mut self) -> bool {
-        let Self { station, members, .. } = self;
+        let Self { station, fabric, members, .. } = self;
         let (now_ns, came) = station.receive(&mut |now_ns, from, frame| {
+            if let Some(fabric) = fabric.as_mut().filter(|_| is_discovery(frame)) {
+                return fabric.receive(now_ns, from, frame, None);
+            }
             // What is for none of them, the first one counts.
             let member = match &members[..] {
                 [_] => 0,
@@ -202,6 +265,15 @@ impl Client {
         });
         self.now_ns = now_ns;
         let mut progress = came;
+        if let Some(fabric) = fabric {
+            progress |= fabric.poll_host(now_ns);
+            progress |= fabric.transmit(&mut station.links);
+            if fabric.take_news() {
+                for member in &mut *members {
+                    member.initiator.ask_again();
+                }
+            }
+        }
         for member in members {
             progress |= member.initiator.poll(now_ns);
         }
@@ -222,9 +294,10 @@ impl Client {
     /// The end of the round: sleeps if nothing was done for a while, until `deadline_ns` at most.
     #[inline]
     pub fn rest(&mut self, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
-        let Self { station, members, .. } = self;
+        let Self { station, fabric, members, now_ns } = self;
         let own = || members.iter().filter_map(|member| member.initiator.deadline_ns());
-        station.end_round(progress, || own().chain(deadline_ns).min())
+        let fabric_ns = || fabric.as_ref().map(|fabric| fabric.deadline_ns(*now_ns));
+        station.end_round(progress, || own().chain(deadline_ns).chain(fabric_ns()).min())
     }
 
     /// The time of this round, ns since the start.
@@ -307,5 +380,8 @@ impl Drop for Client {
         self.until(Initiator::is_shut_down);
         self.members.iter_mut().for_each(|member| member.initiator.close());
         self.until(Initiator::is_closed);
+        if let Some(fabric) = &mut self.fabric {
+            fabric.leave(self.station.clock.now_ns(), &mut self.station.links);
+        }
     }
 }

@@ -8,6 +8,7 @@ mod clock;
 pub mod control;
 mod counted;
 pub mod export;
+pub mod fabric;
 mod format_file;
 pub mod host_daemon;
 mod identity;
@@ -75,6 +76,9 @@ pub enum StartError {
     /// The control socket could not be made where it was asked for.
     #[error("[node] control: {0}")]
     Control(#[from] control::BindError),
+    /// The node can't be a member of the fabric as it was told to.
+    #[error("[fabric] {0}")]
+    Fabric(String),
     /// A system call of the poll loop failed.
     #[error("the poll loop failed: {0}")]
     Loop(#[from] io::Error),

@@ -36,6 +36,11 @@ impl Links {
         addresses.join(", ")
     }
 
+    /// The same, link by link.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Address> {
+        self.ports.iter().map(Port::address)
+    }
+
     /// What becomes readable when frames arrive.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports.iter().filter_map(Port::fd)

@@ -10,6 +10,9 @@ pub use etherslot_netio::impair::Impairment;
 pub use etherslot_netio::xdp::XdpMode;
 pub use etherslot_session::MAX_PATHS;
 
+pub use etherslot_wire::discovery::Group;
+
+pub use crate::fabric::Wanted;
 pub use crate::link_spec::LinkSpecError;
 
 /// An I/O box.
@@ -23,6 +26,8 @@ pub struct BoxOptions {
     pub session: SessionOptions,
     /// Its devices, with unique names.
     pub devices: Vec<DeviceOptions>,
+    /// Its part in the fabric, if it takes part.
+    pub fabric: Option<FabricOptions>,
 }
 
 /// A host node.
@@ -36,6 +41,50 @@ pub struct HostOptions {
     pub session: SessionOptions,
     /// The remote devices that it offers.
     pub slots: Vec<SlotOptions>,
+    /// Its part in the fabric, if it takes part.
+    pub fabric: Option<FabricOptions>,
+}
+
+/// A node's part in the fabric.
+#[derive(Clone, Debug)]
+pub struct FabricOptions {
+    /// A host's assignment group; of a box that of devices which have none of their own.
+    pub group: Option<Group>,
+    /// Between two heartbeats.
+    pub interval: Duration,
+    /// A node is down when so many intervals have passed without one.
+    pub misses: u32,
+    /// Where heartbeats go on links that can't broadcast.
+    pub peers: Vec<Address>,
+    /// Pass on what is heard.
+    pub rendezvous: bool,
+    /// Take orders from other nodes.
+    pub orders: bool,
+    /// A box keeps a device for an owner that is out of reach for so long.
+    pub hold: Duration,
+    /// An owner has so long to give a device back.
+    pub recall: Duration,
+    /// A new owner has so long to take it.
+    pub offer: Duration,
+    /// Where a box keeps its leases, if not in the usual folder.
+    pub state: Option<PathBuf>,
+}
+
+impl Default for FabricOptions {
+    fn default() -> Self {
+        Self {
+            group: None,
+            interval: Duration::from_millis(100),
+            misses: 3,
+            peers: Vec::new(),
+            rendezvous: false,
+            orders: true,
+            hold: Duration::from_secs(2),
+            recall: Duration::from_secs(5),
+            offer: Duration::from_secs(5),
+            state: None,
+        }
+    }
 }
 
 /// The poll loop.
@@ -176,6 +225,8 @@ impl Routes {
 pub struct DeviceOptions {
     /// What hosts call it: 1 to 32 bytes.
     pub name: String,
+    /// Its assignment group.
+    pub group: Option<Group>,
     /// The NVMe controller it is.
     pub nvme: NvmeOptions,
 }
@@ -218,10 +269,12 @@ pub enum Backing {
 /// A remote device that a host node offers.
 #[derive(Debug)]
 pub struct SlotOptions {
-    /// Its name in the box.
+    /// What it is called: its name in the box, or what it is found by.
     pub device: String,
-    /// Where the box is.
-    pub routes: Routes,
+    /// What it is found by; without it, by name at `routes`.
+    pub wanted: Wanted,
+    /// Where the box is; if that is not said, it is found.
+    pub routes: Option<Routes>,
     /// The vfio-user socket.
     pub socket: PathBuf,
     /// How it may interrupt.

@@ -62,7 +62,7 @@ pub mod flag {
     pub const ACK_NOW: u8 = 1 << 3;
     /// This sequence was transmitted before, under another packet number.
     pub const RETRANSMISSION: u8 = 1 << 4;
-    /// The body is encrypted, and a tag over the whole frame stands in the place of the check ([`Header::parse_sealed`]).
+    /// The body is encrypted, and a tag over the whole frame stands in the place of the check ([`super::Header::parse_sealed`]).
     /// Refused where no keys were agreed on.
     pub const SEALED: u8 = 1 << 5;
     /// A frame that this one acknowledges had been marked for congestion by a switch (ECN).

@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use etherslot_runtime::initiator::{Client, ClientDevice, ClientOptions, driver::nvme};
 use etherslot_runtime::options::{
-    Address, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, Routes, SessionOptions,
+    Address, HostOptions, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, Routes, SessionOptions,
+    Wanted,
 };
 
 use crate::config;
@@ -106,6 +107,22 @@ impl Reach {
         self.connect_all(&[device.to_owned()], "nvme", driver, busy_poll.into())
     }
 
+    /// The configuration, if it is that of a member of a fabric.
+    pub(crate) fn member(&self) -> Result<Option<HostOptions>> {
+        let Some(path) = &self.config else { return Ok(None) };
+        let host = config::read::<config::HostFile>(path, &config::Overrides::default())?;
+        Ok(Some(host).filter(|host| host.fabric.is_some()))
+    }
+
+    /// A device, ready, for the member of a fabric that the configuration is of.
+    pub(crate) fn join(&self, member: HostOptions, device: &str, driver: nvme::Config) -> Result<Client> {
+        let run = LoopOptions { busy_poll: self.busy_poll.or(member.run.busy_poll), ..member.run };
+        let options = self.options(&[device.to_owned()], run, driver)?;
+        let mut client = Client::open(&ClientOptions { fabric: member.fabric, ..options })?;
+        client.connect(self.wait)?;
+        Ok(client)
+    }
+
     /// The devices of these names, ready; the node is called after `purpose`.
     pub(crate) fn connect_all(
         &self,
@@ -134,10 +151,21 @@ impl Reach {
                 let slot = slot.with_context(|| {
                     format!("there is no slot with device = {device:?} in {}", path.display())
                 })?;
-                Ok(ClientDevice { name: slot.device.clone(), routes: slot.routes.clone() })
+                let (name, wanted, routes) = (slot.device.clone(), slot.wanted.clone(), slot.routes.clone());
+                Ok(ClientDevice { name, wanted, routes })
             };
-            let devices = devices.iter().map(slot_of).collect::<Result<_>>()?;
-            return Ok(ClientOptions { run, links: host.links, session: host.session, devices, driver });
+            let devices = devices.iter().map(slot_of).collect::<Result<Vec<_>>>()?;
+            // Only to find a device, if its box is not named.
+            let is_found = devices.iter().any(|device| device.routes.is_none());
+            return Ok(ClientOptions {
+                run,
+                links: host.links,
+                session: host.session,
+                devices,
+                driver,
+                fabric: host.fabric.filter(|_| is_found),
+                patience: self.wait,
+            });
         }
         let mut kinds: Option<Vec<LinkKind>> = None;
         let mut found = Vec::new();
@@ -166,7 +194,8 @@ impl Reach {
                 );
             }
             let routes = Routes::new(addresses[0], addresses[1..].iter().copied());
-            found.push(ClientDevice { name: name.to_owned(), routes });
+            let wanted = Wanted::Name(name.to_owned());
+            found.push(ClientDevice { name: name.to_owned(), wanted, routes: Some(routes) });
         }
         let kinds = kinds.unwrap_or_default();
         ensure!(
@@ -187,7 +216,8 @@ impl Reach {
             .into_iter()
             .map(|kind| LinkOptions { kind, capture: self.capture.clone(), impair: self.impair.clone() })
             .collect();
-        Ok(ClientOptions { run, links, session, devices: found, driver })
+        let (fabric, patience) = (None, self.wait);
+        Ok(ClientOptions { run, links, session, devices: found, driver, fabric, patience })
     }
 
     /// The links; to UDP addresses any free port of ours will do.
@@ -240,7 +270,10 @@ mod tests {
         ])
         .unwrap();
         let device = &two.devices[0];
-        assert_eq!((device.name.as_str(), device.routes.further.len(), two.session.paths), ("a@b", 1, 2));
+        assert_eq!(
+            (device.name.as_str(), device.routes.as_ref().unwrap().further.len(), two.session.paths),
+            ("a@b", 1, 2)
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub use client::{AskError, ask};
 pub use listener::BindError;
 pub(crate) use server::Control;
 
+use crate::fabric::view::{FabricView, OrderView, To};
 use crate::stat::NodeStat;
 
 /// The folder of all nodes' sockets, for root.
@@ -30,6 +31,26 @@ const EXTENSION: &str = "control";
 pub enum Request {
     /// Everything that is counted: [`NodeStat`].
     Stat {},
+    /// What the node knows of the fabric: [`FabricView`].
+    Ls {},
+    /// Have a device change hands: [`OrderView`], at once. [`Request::OrderState`] tells the rest.
+    Order {
+        /// The device: its name, its box's name and its own with a slash between, or its serial number.
+        device: String,
+        /// To whom.
+        to: To,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
+        /// Take it away from a host that does not give it back.
+        #[serde(default)]
+        force: bool,
+    },
+    /// How far an order is: [`OrderView`].
+    OrderState {
+        /// Its number.
+        order: u64,
+    },
 }
 
 /// What is answered.
@@ -47,8 +68,15 @@ pub(crate) enum Response<T> {
 #[serde(untagged)]
 pub(crate) enum Answer {
     /// To [`Request::Stat`].
-    Stat(NodeStat),
+    Stat(Box<NodeStat>),
+    /// To [`Request::Ls`].
+    Ls(FabricView),
+    /// To [`Request::Order`] and [`Request::OrderState`].
+    Order(OrderView),
 }
+
+/// What a node says to a request about a fabric that it takes no part in.
+pub(crate) const NO_FABRIC: &str = "the node takes no part in a fabric: add [fabric] to its configuration";
 
 /// Where the sockets of this user's nodes are, unless their configuration says otherwise: `/run/etherslot` for root, a
 /// folder below `XDG_RUNTIME_DIR` for others; none without it.
@@ -102,6 +130,10 @@ mod tests {
     fn the_words_of_a_request_stay_as_documented() {
         assert_eq!(serde_json::to_string(&Request::Stat {}).unwrap(), r#"{"request":"stat"}"#);
         assert_eq!(serde_json::from_str::<Request>(r#"{"request":"stat"}"#).unwrap(), Request::Stat {});
+        let order = r#"{"request":"order","device":"disk0","to":{"host":"a"}}"#;
+        let to = To::Host("a".to_owned());
+        let parsed = Request::Order { device: "disk0".to_owned(), to, dry_run: false, force: false };
+        assert_eq!(serde_json::from_str::<Request>(order).unwrap(), parsed);
         for bad in ["", "{}", r#"{"request":"reboot"}"#, r#"{"request":"stat","now":1}"#, "[]", "\"stat\""] {
             assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
         }

@@ -78,7 +78,12 @@ impl Server {
     }
 
     /// Serves what can be served. `is_woken`: something is known to be there. True if something was done.
-    fn poll(&mut self, now_ns: u64, is_woken: bool, answer: &mut dyn FnMut(Request) -> Answer) -> bool {
+    fn poll(
+        &mut self,
+        now_ns: u64,
+        is_woken: bool,
+        answer: &mut dyn FnMut(Request) -> Result<Answer, String>,
+    ) -> bool {
         if !is_woken && now_ns < self.look_ns {
             return false;
         }
@@ -144,7 +149,7 @@ impl Server {
 }
 
 impl Connection {
-    fn go_on(&mut self, answer: &mut dyn FnMut(Request) -> Answer) -> Next {
+    fn go_on(&mut self, answer: &mut dyn FnMut(Request) -> Result<Answer, String>) -> Next {
         if let Stage::Asking(request) = &mut self.stage {
             let Ok(ended) = take(&mut self.stream, request) else { return Next::Close };
             let line = match request.iter().position(|&byte| byte == b'\n') {
@@ -157,7 +162,10 @@ impl Connection {
                 Response::Error(format!("a request is shorter than {REQUEST_BYTES} bytes"))
             } else {
                 match serde_json::from_slice(line) {
-                    Ok(request) => Response::Ok(answer(request)),
+                    Ok(request) => match answer(request) {
+                        Ok(answer) => Response::Ok(answer),
+                        Err(reason) => Response::Error(reason),
+                    },
                     Err(error) => Response::Error(format!("not a request: {error}")),
                 }
             };
@@ -225,7 +233,7 @@ impl Control {
         &mut self,
         now_ns: u64,
         sleeper: &mut Sleeper,
-        answer: &mut dyn FnMut(Request) -> Answer,
+        answer: &mut dyn FnMut(Request) -> Result<Answer, String>,
     ) -> bool {
         let is_woken = sleeper.take_control_wake();
         self.poll_woken(now_ns, is_woken, answer)
@@ -237,7 +245,7 @@ impl Control {
         &mut self,
         now_ns: u64,
         is_woken: bool,
-        answer: &mut dyn FnMut(Request) -> Answer,
+        answer: &mut dyn FnMut(Request) -> Result<Answer, String>,
     ) -> bool {
         self.0.as_mut().is_some_and(|server| server.poll(now_ns, is_woken, answer))
     }

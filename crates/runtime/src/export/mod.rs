@@ -12,8 +12,9 @@ use etherslot_nbd::{Config, Counters, Export, Server};
 
 pub use address::{AddressError, ExportAddress};
 
-use crate::control::{Answer, BindError, Control, Request};
+use crate::control::{BindError, Control};
 use crate::counted::{Counted, counted};
+use crate::fabric::Fabric;
 use crate::initiator::{Client, ClientError};
 use crate::stat::{self, NodeStat};
 use doors::{Doors, Stream};
@@ -136,7 +137,10 @@ fn show(client: &Client, node: &str, server: &Server<Stream>) -> NodeStat {
 fn serve_control(control: &mut Control, client: &mut Client, node: &str, server: &Server<Stream>) -> bool {
     let now_ns = client.now_ns();
     let is_woken = client.station.sleeper.take_control_wake();
-    control.poll_woken(now_ns, is_woken, &mut |Request::Stat {}| Answer::Stat(show(client, node, server)))
+    control.poll_woken(now_ns, is_woken, &mut |request| {
+        let stat = show(client, node, server);
+        Fabric::answer(client.fabric.as_mut(), now_ns, &request, None, || stat)
+    })
 }
 
 /// Answers what was asked, and makes it durable.

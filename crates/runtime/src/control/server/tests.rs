@@ -51,7 +51,7 @@ impl Rig {
 
     fn poll(&mut self) -> bool {
         let sessions = self.sessions;
-        self.server.poll(self.now_ns, true, &mut |Request::Stat {}| Answer::Stat(stat(sessions)))
+        self.server.poll(self.now_ns, true, &mut |_| Ok(Answer::Stat(Box::new(stat(sessions)))))
     }
 
     fn connect(&self) -> UnixStream {
@@ -178,7 +178,7 @@ fn an_idle_server_is_looked_at_only_now_and_then() {
     let mut rig = Rig::new();
     assert!(!rig.poll());
     let _silent = rig.connect();
-    let answer = &mut |_| Answer::Stat(stat(0));
+    let answer = &mut |_| Ok(Answer::Stat(Box::new(stat(0))));
     assert!(!rig.server.poll(rig.now_ns, false, answer), "not woken, and just looked at");
     assert!(rig.server.poll(rig.now_ns + LOOK_NS, false, answer));
     assert_eq!(rig.server.connections.len(), 1);

@@ -1,0 +1,353 @@
+//! `etherslot ls`, `assign` and `release`: the fabric, as a node of this machine knows it, and what is to change in it.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use etherslot_runtime::control::{self, AskError, Request};
+use etherslot_runtime::fabric::view::{
+    AssignedView, DeviceView, FabricView, NodeState, NodeView, OrderState, OrderView, To,
+};
+use etherslot_runtime::options::Group;
+use etherslot_runtime::stat::Role;
+
+use crate::stat::{Output, socket_of};
+use crate::units;
+
+/// Between two questions how far an order is.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Which node is asked.
+#[derive(Args)]
+struct Asked {
+    /// A node's name, or the path of its control socket; by default the first one of this machine that is in a fabric.
+    #[arg(long, value_name = "NODE-OR-SOCKET")]
+    node: Option<String>,
+    /// How to print: json is one object on a line.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    asked: Asked,
+    /// Show devices below their boxes, and below the hosts that use them.
+    #[arg(long)]
+    tree: bool,
+}
+
+#[derive(Args)]
+struct How {
+    #[command(flatten)]
+    asked: Asked,
+    /// Only say what would be done.
+    #[arg(long)]
+    dry_run: bool,
+    /// Tell each step.
+    #[arg(long)]
+    explain: bool,
+    /// Take the device away from a host that does not give it back in time. What it had not written is lost.
+    #[arg(long)]
+    force: bool,
+    /// Wait for so long for the end.
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    wait: Duration,
+}
+
+#[derive(Args)]
+pub(crate) struct Assign {
+    /// The device: its name, BOX/NAME, or its serial number.
+    device: String,
+    /// A host, by its name or ID, or a group, 1 to 4000.
+    #[arg(value_name = "HOST|GROUP")]
+    to: String,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Args)]
+pub(crate) struct Release {
+    /// The device: its name, BOX/NAME, or its serial number.
+    device: String,
+    #[command(flatten)]
+    how: How,
+}
+
+impl Asked {
+    /// The socket of the node that is asked, and what it knows.
+    fn find(&self) -> Result<(PathBuf, FabricView)> {
+        if let Some(node) = &self.node {
+            let socket = socket_of(node)?;
+            let view = control::ask(&socket, &Request::Ls {})?;
+            return Ok((socket, view));
+        }
+        let mut refusal = None;
+        for socket in control::sockets() {
+            match control::ask(&socket, &Request::Ls {}) {
+                Ok(view) => return Ok((socket, view)),
+                Err(AskError::NoNode(_)) => {}
+                Err(error) => refusal = Some(error),
+            }
+        }
+        match refusal {
+            Some(error) => Err(error.into()),
+            None => {
+                bail!("no node of this user runs here: start one with [fabric], or name its socket (--node)")
+            }
+        }
+    }
+}
+
+impl Ls {
+    pub(crate) fn run(self) -> Result<()> {
+        let (_, view) = self.asked.find()?;
+        let text = match self.asked.output {
+            Output::Json => serde_json::to_string(&view)? + "\n",
+            Output::Text if self.tree => tree(&view),
+            Output::Text => tables(&view),
+        };
+        print!("{text}");
+        Ok(())
+    }
+}
+
+impl Assign {
+    pub(crate) fn run(self) -> Result<()> {
+        let number = self.to.parse::<u16>().ok();
+        let to = match number {
+            Some(number) if Group::new(number).is_some() => To::Group(number),
+            Some(number) => bail!("{number} is no group: groups are 1 to {}", Group::MAX),
+            None => To::Host(self.to),
+        };
+        self.how.order(self.device, to)
+    }
+}
+
+impl Release {
+    pub(crate) fn run(self) -> Result<()> {
+        self.how.order(self.device, To::Nobody)
+    }
+}
+
+impl How {
+    fn order(self, device: String, to: To) -> Result<()> {
+        let (socket, _) = self.asked.find()?;
+        let request = Request::Order { device, to, dry_run: self.dry_run, force: self.force };
+        let mut view: OrderView = control::ask(&socket, &request)?;
+        let until = Instant::now() + self.wait;
+        let explains = self.explain && self.asked.output == Output::Text;
+        let mut told = None;
+        loop {
+            if explains && !self.dry_run && told.replace(view.state) != Some(view.state) {
+                println!("{}", step(&view));
+            }
+            if view.state.is_final() {
+                break;
+            }
+            if Instant::now() >= until {
+                bail!(
+                    "{}: not done after {}: {}",
+                    view.device,
+                    humantime::format_duration(self.wait),
+                    step(&view)
+                );
+            }
+            thread::sleep(LOOK);
+            view = control::ask(&socket, &Request::OrderState { order: view.order })?;
+        }
+        if self.asked.output == Output::Json {
+            println!("{}", serde_json::to_string(&view)?);
+        }
+        match view.state {
+            OrderState::Done => {
+                if self.asked.output == Output::Text {
+                    print!("{}", done(&view));
+                }
+                Ok(())
+            }
+            OrderState::RolledBack => bail!("{}: all is as it was: {}", view.device, view.reason),
+            _ => bail!("{}: nothing was changed: {}", view.device, view.reason),
+        }
+    }
+}
+
+/// What is happening, or would.
+fn step(view: &OrderView) -> String {
+    let OrderView { r#box, device, to, from, elapsed_ms, reason, .. } = view;
+    let old = from.as_deref().unwrap_or("nobody");
+    let text = match view.state {
+        OrderState::Asked => format!("the box {box} is asked to give {device} to {to}"),
+        OrderState::Recalling => format!("{old} is to stop using {device} and to give it back"),
+        OrderState::Offered => format!("{device} was reset; {to} is to take it"),
+        OrderState::Done => format!("done, under lease epoch {}", view.epoch),
+        OrderState::Refused => format!("refused: {reason}"),
+        OrderState::RolledBack => format!("undone: {reason}"),
+        OrderState::Unanswered => reason.clone(),
+    };
+    format!("{elapsed_ms:>6} ms  {text}")
+}
+
+fn done(view: &OrderView) -> String {
+    let OrderView { r#box, device, to, from, elapsed_ms, epoch, .. } = view;
+    let old = from.as_deref().unwrap_or("nobody");
+    if !view.dry_run {
+        return format!("{box}/{device}: from {old} to {to} in {elapsed_ms} ms, lease epoch {epoch}\n");
+    }
+    let mut text = format!("{box}/{device}, now {old}'s, would go to {to}:\n");
+    let mut number = 0;
+    let mut line = |step: String| {
+        number += 1;
+        let _ = writeln!(text, "  {number}. {step}");
+    };
+    if let Some(from) = from {
+        line(format!(
+            "{from} stops using it and gives it back; if it does not, all stays as it is, unless --force"
+        ));
+    }
+    line(format!("the box {box} resets it"));
+    match to {
+        To::Host(_) => line(format!("{to} takes it; if it does not, {old} gets it back")),
+        To::Group(_) => line(format!("the host of {to} takes it as soon as it asks")),
+        To::Nobody => line("it is nobody's until it is assigned again".to_owned()),
+    }
+    text
+}
+
+/// Rows with columns as wide as they need to be.
+fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([heads[column].len()]).max().unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    let heads = heads.map(str::to_owned);
+    for row in std::iter::once(&heads).chain(rows) {
+        let line: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Box => "box",
+        Role::Host => "host",
+        Role::Export => "export",
+    }
+}
+
+fn state(node: &NodeView) -> String {
+    match node.state {
+        NodeState::Itself => "up (asked)".to_owned(),
+        NodeState::Up => "up".to_owned(),
+        NodeState::Down => format!("silent for {:.1} s", node.silent_ms as f64 / 1e3),
+        NodeState::Left => "stopped".to_owned(),
+    }
+}
+
+fn group(group: Option<u16>) -> String {
+    group.map_or_else(|| "-".to_owned(), |group| group.to_string())
+}
+
+fn size(device: &DeviceView) -> String {
+    if device.bytes == 0 { "-".to_owned() } else { units::bytes(device.bytes) }
+}
+
+fn assigned(device: &DeviceView) -> String {
+    match &device.assigned {
+        AssignedView::Group if device.group.is_some() => "its group".to_owned(),
+        AssignedView::Group => "anybody".to_owned(),
+        AssignedView::Host(host) => host.name.clone(),
+        AssignedView::Nobody => "nobody".to_owned(),
+    }
+}
+
+fn tables(view: &FabricView) -> String {
+    let nodes: Vec<[String; 6]> = view
+        .nodes
+        .iter()
+        .map(|node| {
+            let quality = node
+                .ways
+                .iter()
+                .map(|way| format!("{}/{}", way.expected - way.lost.min(way.expected), way.expected));
+            let addresses = node.ways.iter().map(|way| way.address.clone());
+            [
+                node.name.clone(),
+                role(node.role).to_owned(),
+                group(node.group),
+                state(node),
+                quality.collect::<Vec<_>>().join(" "),
+                addresses.collect::<Vec<_>>().join(" "),
+            ]
+        })
+        .collect();
+    let devices: Vec<[String; 9]> = view
+        .nodes
+        .iter()
+        .flat_map(|node| {
+            node.devices.iter().map(|device| {
+                [
+                    format!("{}/{}", node.name, device.name),
+                    device.serial.clone(),
+                    device.id.clone(),
+                    size(device),
+                    group(device.group),
+                    if node.state == NodeState::Down {
+                        "box silent".to_owned()
+                    } else {
+                        device.state.clone()
+                    },
+                    device.owner.as_ref().map_or_else(|| "-".to_owned(), |owner| owner.name.clone()),
+                    assigned(device),
+                    device.epoch.to_string(),
+                ]
+            })
+        })
+        .collect();
+    let mut text = table(["NODE", "ROLE", "GROUP", "STATE", "HEARTBEATS", "ADDRESS"], &nodes);
+    text.push('\n');
+    let heads = ["DEVICE", "SERIAL", "ID", "SIZE", "GROUP", "STATE", "OWNER", "FOR", "EPOCH"];
+    text.push_str(&table(heads, &devices));
+    text
+}
+
+fn tree(view: &FabricView) -> String {
+    let mut text = String::new();
+    for node in &view.nodes {
+        let group = node.group.map(|group| format!(", group {group}")).unwrap_or_default();
+        let _ = writeln!(text, "{} ({}{group}, {})", node.name, role(node.role), state(node));
+        let mut rows: Vec<String> = node
+            .devices
+            .iter()
+            .map(|device| {
+                let owner = device.owner.as_ref().map(|owner| match device.state.as_str() {
+                    "kept" => format!("kept for {}", owner.name),
+                    "moving" => format!("moving from {}", owner.name),
+                    _ => format!("used by {}", owner.name),
+                });
+                let owner = owner.unwrap_or_else(|| device.state.clone());
+                format!("{}  {}  {}  {owner}", device.name, device.serial, size(device))
+            })
+            .collect();
+        for other in &view.nodes {
+            let is_ours =
+                |device: &&DeviceView| device.owner.as_ref().is_some_and(|owner| owner.id == node.id);
+            rows.extend(
+                other.devices.iter().filter(is_ours).map(|device| format!("{}/{}", other.name, device.name)),
+            );
+        }
+        let last = rows.len().saturating_sub(1);
+        for (at, row) in rows.iter().enumerate() {
+            let _ = writeln!(text, "{} {row}", if at == last { "└─" } else { "├─" });
+        }
+    }
+    text
+}

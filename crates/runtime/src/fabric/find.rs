@@ -1,0 +1,131 @@
+//! From the words of people to devices, boxes and hosts: by name or serial number, never by an address.
+
+use etherslot_fabric::{Directory, Member, Presence};
+use etherslot_wire::NodeId;
+use etherslot_wire::control::Name;
+use etherslot_wire::discovery::{Change, Device, Group, Order, Role};
+
+use super::Asked;
+use super::view::To;
+use crate::options::Via;
+
+/// Which device a slot is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// By its name, or by the name of its box, a slash, and its name.
+    Name(String),
+    /// By its serial number.
+    Serial(String),
+}
+
+/// Where a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) name: Name,
+    /// The ways to its box: not empty.
+    pub(crate) ways: Vec<Via>,
+}
+
+/// Whether `device` of the box `owner` is meant by `text`.
+fn is_meant(text: &str, owner: &str, device: &Device) -> bool {
+    let name = device.name.as_str();
+    name == text || text.strip_prefix(owner).and_then(|rest| rest.strip_prefix('/')) == Some(name)
+}
+
+/// The device that is wanted, if exactly one is known and its box is there.
+pub(crate) fn device(directory: &Directory<Via>, wanted: &Wanted) -> Option<Found> {
+    let mut found = None;
+    for (_, known) in directory.nodes().filter(|(_, known)| known.presence == Presence::Up) {
+        for device in known.devices.iter().flatten() {
+            let is_it = match wanted {
+                Wanted::Name(text) => is_meant(text, known.name.as_str(), device),
+                Wanted::Serial(serial) => device.serial.as_str() == serial,
+            };
+            if is_it && found.replace((device.name, known)).is_some() {
+                return None;
+            }
+        }
+    }
+    let (name, known) = found?;
+    let mut ways: Vec<Via> = Vec::new();
+    for (_, via, _) in known.ways() {
+        if !ways.contains(&via) {
+            ways.push(via);
+        }
+    }
+    (!ways.is_empty()).then_some(Found { name, ways })
+}
+
+/// All devices that are known, with their boxes' IDs and names.
+fn devices<'a>(
+    member: &'a Member<Via>,
+    own: &'a [Device],
+) -> impl Iterator<Item = (NodeId, &'a str, &'a Device)> {
+    let identity = member.identity();
+    let others = member.directory().nodes().flat_map(|(node, known)| {
+        known.devices.iter().flatten().map(move |device| (*node, known.name.as_str(), device))
+    });
+    own.iter().map(|device| (identity.node, identity.name.as_str(), device)).chain(others)
+}
+
+/// What is asked for, as an order to a box.
+pub(crate) fn order(member: &Member<Via>, own: &[Device], asked: &Asked<'_>) -> Result<Order, String> {
+    let text = asked.device;
+    let meant: Vec<(NodeId, &str, &Device)> = devices(member, own)
+        .filter(|(_, owner, device)| is_meant(text, owner, device) || device.serial.as_str() == text)
+        .collect();
+    let (to, device) = match meant.as_slice() {
+        [] => {
+            let known: Vec<&str> = devices(member, own).map(|(_, _, device)| device.name.as_str()).collect();
+            return Err(format!("no device {text:?} is known: there {}", listed(&known)));
+        }
+        [(node, _, device)] => (*node, device.name),
+        several => {
+            let names: Vec<String> = several
+                .iter()
+                .map(|(_, owner, device)| format!("{owner}/{}", device.name.as_str()))
+                .collect();
+            return Err(format!("{text:?} is several devices: write one of {}", names.join(", ")));
+        }
+    };
+    let change = match asked.to {
+        To::Host(text) => Change::Host(host(member, text)?),
+        To::Group(number) => {
+            let group = Group::new(*number);
+            Change::Group(
+                group.ok_or_else(|| format!("{number} is no group: groups are 1 to {}", Group::MAX))?,
+            )
+        }
+        To::Nobody => Change::Nobody,
+    };
+    Ok(Order { number: 0, to, device, change, dry_run: asked.dry_run, force: asked.force })
+}
+
+fn host(member: &Member<Via>, text: &str) -> Result<NodeId, String> {
+    let identity = member.identity();
+    let own = (identity.node, identity.name.as_str(), identity.role);
+    let others = member.directory().nodes().map(|(node, known)| (*node, known.name.as_str(), known.role));
+    let hosts: Vec<(NodeId, &str, Role)> =
+        std::iter::once(own).chain(others).filter(|(_, _, role)| *role == Role::Host).collect();
+    let is_meant = |(node, name, _): &&(NodeId, &str, Role)| *name == text || format!("{node:?}") == text;
+    let meant: Vec<_> = hosts.iter().filter(is_meant).collect();
+    match meant.as_slice() {
+        [] => {
+            let names: Vec<&str> = hosts.iter().map(|(_, name, _)| *name).collect();
+            Err(format!("no host {text:?} is known: there {}", listed(&names)))
+        }
+        [(node, _, _)] => Ok(*node),
+        several => {
+            let ids: Vec<String> = several.iter().map(|(node, _, _)| format!("{node:?}")).collect();
+            Err(format!("{text:?} is several hosts: write one of {}", ids.join(", ")))
+        }
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => "is none yet".to_owned(),
+        names if names.len() <= 8 => format!("are {}", names.join(", ")),
+        names => format!("are {} and {} more", names[..8].join(", "), names.len() - 8),
+    }
+}

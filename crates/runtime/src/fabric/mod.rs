@@ -1,0 +1,253 @@
+//! A daemon as a member of the fabric: its heartbeats on its links, what it hears, the orders that it is given.
+
+mod find;
+mod keep;
+mod place;
+pub mod view;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use etherslot_fabric::{
+    DirectoryConfig, Event, Identity, LeaseConfig, Leases, Member, MemberConfig, NodeEvent, Place as _, To,
+};
+use etherslot_netio::Address;
+use etherslot_wire::NodeId;
+use etherslot_wire::control::Name;
+use etherslot_wire::discovery::{Device, DeviceState, Group, MAX_DEVICES, Role};
+
+pub(crate) use find::Found;
+pub use find::Wanted;
+use keep::Keeping;
+use view::{FabricView, OrderView, To as ViewTo};
+
+use crate::control::{Answer, NO_FABRIC, Request};
+use crate::links::Links;
+use crate::options::{FabricOptions, LinkKind, LinkOptions, Via};
+use crate::stat::NodeStat;
+use crate::{StartError, identity};
+
+/// What everybody on an Ethernet hears.
+const EVERYBODY: Address = Address::Mac([0xFF; 6]);
+
+/// An order, as it is asked for at a control socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) device: &'a str,
+    pub(crate) to: &'a ViewTo,
+    pub(crate) dry_run: bool,
+    pub(crate) force: bool,
+}
+
+/// A member and what is around it.
+pub(crate) struct Fabric {
+    member: Member<Via>,
+    /// What a box tells of its devices: what does not change, with what its leases say.
+    devices: Vec<Device>,
+    keeping: Keeping,
+    /// Something was heard that may tell where a slot's device is.
+    is_news: bool,
+}
+
+/// What a box's leases are set up with.
+pub(crate) fn lease_config(options: &FabricOptions) -> LeaseConfig {
+    LeaseConfig {
+        hold_ns: options.hold.as_nanos() as u64,
+        recall_ns: options.recall.as_nanos() as u64,
+        offer_ns: options.offer.as_nanos() as u64,
+    }
+}
+
+impl Fabric {
+    /// Joins under the node's name, as a box with `devices` or as a host.
+    pub(crate) fn open(
+        options: &FabricOptions,
+        name: &str,
+        role: Role,
+        link_options: &[LinkOptions],
+        links: &Links,
+        devices: Vec<Device>,
+    ) -> Result<Self, StartError> {
+        let failed = |reason: String| StartError::Fabric(reason);
+        let node = identity::node_id(name);
+        let too_long = || failed(format!("[node] name = {name:?}: in a fabric it has 32 bytes at most"));
+        if devices.len() > MAX_DEVICES {
+            return Err(failed(format!("a box has {MAX_DEVICES} devices at most")));
+        }
+        let addresses: Vec<Address> = links.addresses().collect();
+        let ports = addresses.iter().enumerate();
+        let ports = ports.filter_map(|(link, &address)| Via { link, address }.port()).collect();
+        let to = link_options.iter().enumerate().map(|(link, of)| match of.kind {
+            LinkKind::Packet { .. } | LinkKind::Xdp { .. } | LinkKind::Dpdk { .. } => {
+                To::Broadcast(Via { link, address: EVERYBODY })
+            }
+            LinkKind::Udp { .. } | LinkKind::Ring { .. } => {
+                let peers = options.peers.iter().filter(|peer| of.kind.reaches(peer));
+                To::List(peers.map(|&address| Via { link, address }).collect())
+            }
+        });
+        let life = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
+        let member = Member::new(MemberConfig {
+            identity: Identity {
+                node,
+                life,
+                name: Name::new(name).ok_or_else(too_long)?,
+                role,
+                group: options.group,
+                ports,
+            },
+            interval_ns: options.interval.as_nanos() as u64,
+            frame_bytes: links.max_frame_bytes(),
+            directory: DirectoryConfig { misses: options.misses, ..DirectoryConfig::default() },
+            to: to.collect(),
+            is_rendezvous: options.rendezvous,
+            takes_orders: options.orders,
+        });
+        let keeping = if role == Role::Box { Keeping::at(options, name)? } else { Keeping::nowhere() };
+        Ok(Self { member, devices, keeping, is_news: false })
+    }
+
+    /// Takes up the leases of an earlier life.
+    pub(crate) fn restore(&mut self, now_ns: u64, leases: &mut Leases) -> Result<(), StartError> {
+        self.keeping.restore(now_ns, leases)
+    }
+
+    /// Takes a frame of discovery.
+    pub(crate) fn receive(&mut self, now_ns: u64, from: &Via, frame: &[u8], leases: Option<&mut Leases>) {
+        self.member.receive(now_ns, from, frame, leases);
+    }
+
+    /// A round of a box: what its leases say is kept and told. To be called between the node's poll and its transmit.
+    pub(crate) fn poll_box(&mut self, now_ns: u64, leases: &mut Leases) -> bool {
+        self.keeping.keep(leases);
+        while let Some(place) = leases.changed() {
+            let (Some(lease), Some(device)) = (leases.iter().nth(place), self.devices.get_mut(place)) else {
+                continue;
+            };
+            (device.state, device.epoch, device.owner) = (lease.state, lease.epoch, lease.owner);
+            (device.assigned, device.group) = (lease.assigned, lease.group);
+            self.member.changed(now_ns, place);
+        }
+        let progress = self.member.poll(now_ns, &self.devices, Some(leases));
+        self.log_events();
+        progress
+    }
+
+    /// A round of a host.
+    pub(crate) fn poll_host(&mut self, now_ns: u64) -> bool {
+        let progress = self.member.poll(now_ns, &[], None);
+        self.log_events();
+        progress
+    }
+
+    /// Sends what waits to be sent.
+    pub(crate) fn transmit(&mut self, links: &mut Links) -> bool {
+        self.member.transmit(&mut |to, frame| links.send(to, &[frame]) != 0)
+    }
+
+    /// Says goodbye.
+    pub(crate) fn leave(&mut self, now_ns: u64, links: &mut Links) {
+        self.member.leave(now_ns);
+        self.transmit(links);
+    }
+
+    /// When the next round is due.
+    pub(crate) fn deadline_ns(&self, now_ns: u64) -> u64 {
+        self.member.deadline_ns(now_ns)
+    }
+
+    /// Whether something was heard since the last call that may tell where a device is, or whose.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_news)
+    }
+
+    fn log_events(&mut self) {
+        while let Some(event) = self.member.directory_mut().event() {
+            self.is_news = true;
+            match event {
+                Event::Node(node, what) => {
+                    let name = self.name_of(&node);
+                    match what {
+                        NodeEvent::Up | NodeEvent::Back => tracing::info!(node = name, "node is up"),
+                        NodeEvent::Restarted => tracing::info!(node = name, "node was started again"),
+                        NodeEvent::Down => tracing::warn!(node = name, "node is silent"),
+                        NodeEvent::Left => tracing::info!(node = name, "node has left"),
+                    }
+                }
+                Event::Device { node, before, now } => {
+                    let changed = before.is_none_or(|it| (it.state, it.owner) != (now.state, now.owner));
+                    let is_used = now.state == DeviceState::Used || before.is_some();
+                    if changed && is_used {
+                        let owner = now.owner.map(|owner| self.name_of(&owner)).unwrap_or_default();
+                        let (node, device) = (self.name_of(&node), now.name.as_str());
+                        tracing::debug!(r#box = node, device, state = ?now.state, owner, "device");
+                    }
+                }
+            }
+        }
+    }
+
+    /// What people call a node; its ID if that is not known.
+    fn name_of(&self, node: &NodeId) -> String {
+        let own = self.member.identity();
+        if own.node == *node {
+            return own.name.as_str().to_owned();
+        }
+        let known = self.member.directory().get(node);
+        known.map_or_else(|| format!("{node:?}"), |known| known.name.as_str().to_owned())
+    }
+
+    /// All that is known, to be shown.
+    pub(crate) fn view(&self, now_ns: u64) -> FabricView {
+        view::of(&self.member, &self.devices, now_ns)
+    }
+
+    /// Gives an order to the box that has the device; what is known of it so far.
+    pub(crate) fn order(
+        &mut self,
+        now_ns: u64,
+        asked: &Asked<'_>,
+        leases: Option<&mut Leases>,
+    ) -> Result<OrderView, String> {
+        let order = find::order(&self.member, &self.devices, asked)?;
+        let number = self.member.order(now_ns, order, leases);
+        self.order_state(now_ns, number)
+    }
+
+    /// What is known of an order.
+    pub(crate) fn order_state(&self, now_ns: u64, number: u64) -> Result<OrderView, String> {
+        let asked = self.member.asked(number).ok_or_else(|| format!("there is no order {number}"))?;
+        Ok(view::order(asked, now_ns, &|node| self.name_of(&node)))
+    }
+
+    /// Answers what a control socket asks of a member; `stat` is all else that it asks.
+    pub(crate) fn answer(
+        fabric: Option<&mut Self>,
+        now_ns: u64,
+        request: &Request,
+        leases: Option<&mut Leases>,
+        stat: impl FnOnce() -> NodeStat,
+    ) -> Result<Answer, String> {
+        let member = || NO_FABRIC.to_owned();
+        match request {
+            Request::Stat {} => Ok(Answer::Stat(Box::new(stat()))),
+            Request::Ls {} => Ok(Answer::Ls(fabric.ok_or_else(member)?.view(now_ns))),
+            Request::Order { device, to, dry_run, force } => {
+                let asked = Asked { device, to, dry_run: *dry_run, force: *force };
+                fabric.ok_or_else(member)?.order(now_ns, &asked, leases).map(Answer::Order)
+            }
+            Request::OrderState { order } => {
+                fabric.ok_or_else(member)?.order_state(now_ns, *order).map(Answer::Order)
+            }
+        }
+    }
+
+    /// Where the device is that a slot is for.
+    pub(crate) fn find(&self, wanted: &Wanted) -> Option<Found> {
+        find::device(self.member.directory(), wanted)
+    }
+
+    /// The group that the node is in.
+    pub(crate) fn group(&self) -> Option<Group> {
+        self.member.identity().group
+    }
+}

@@ -1,0 +1,332 @@
+//! What a node knows of the fabric, as control sockets tell it and `etherslot ls` shows it.
+
+use std::fmt;
+
+use etherslot_fabric::{Asked, Known, Member, Presence};
+use etherslot_wire::NodeId;
+use etherslot_wire::discovery::{Assigned, Change, Device, DeviceState, Group, Progress, Reason, Step};
+use serde::{Deserialize, Serialize};
+
+use crate::options::Via;
+use crate::stat::Role;
+
+/// All that one node knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FabricView {
+    /// The node that tells it.
+    pub node: String,
+    /// All nodes, itself among them, by their names.
+    pub nodes: Vec<NodeView>,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// What people call it.
+    pub name: String,
+    /// Its ID.
+    pub id: String,
+    /// What it is.
+    pub role: Role,
+    /// Its assignment group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u16>,
+    /// Whether it is there.
+    pub state: NodeState,
+    /// How long nothing was heard of it, ms.
+    pub silent_ms: u64,
+    /// How it is reached.
+    pub ways: Vec<WayView>,
+    /// The devices of a box.
+    pub devices: Vec<DeviceView>,
+}
+
+/// Whether a node is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// It is the one that tells.
+    Itself,
+    /// Its heartbeats come.
+    Up,
+    /// They come no more.
+    Down,
+    /// It has said that it stops.
+    Left,
+}
+
+/// A way to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WayView {
+    /// Its address.
+    pub address: String,
+    /// Of its last heartbeats there, up to 64, so many did not come.
+    pub lost: u32,
+    /// So many should have come.
+    pub expected: u32,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// Its name in its box.
+    pub name: String,
+    /// Its serial number.
+    pub serial: String,
+    /// Vendor and device ID in hexadecimal, as `1d0f:8061`.
+    pub id: String,
+    /// Class code in hexadecimal.
+    pub class: String,
+    /// Its size, of what stores.
+    pub bytes: u64,
+    /// Its assignment group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u16>,
+    /// `free`, `used`, `kept` for an owner that is out of reach, `moving`.
+    pub state: String,
+    /// How often it was given to a host.
+    pub epoch: u64,
+    /// Its owner's ID, and name if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<NodeRef>,
+    /// Whose it may be.
+    pub assigned: AssignedView,
+}
+
+/// A node that is spoken of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRef {
+    /// Its ID.
+    pub id: String,
+    /// What people call it, or its ID.
+    pub name: String,
+}
+
+/// Whose a device may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AssignedView {
+    /// That of its group; without one, anybody's.
+    Group,
+    /// This host's.
+    Host(NodeRef),
+    /// Nobody's.
+    Nobody,
+}
+
+/// To whom a device is to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum To {
+    /// A host, by its name or ID.
+    Host(String),
+    /// A group.
+    Group(u16),
+    /// Nobody.
+    Nobody,
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => f.write_str(host),
+            Self::Group(group) => write!(f, "group {group}"),
+            Self::Nobody => f.write_str("nobody"),
+        }
+    }
+}
+
+/// How far an order is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderView {
+    /// Its number, to ask for it again.
+    pub order: u64,
+    /// The box.
+    pub r#box: String,
+    /// The device.
+    pub device: String,
+    /// To whom it is to go.
+    pub to: To,
+    /// Whether that was only a question.
+    pub dry_run: bool,
+    /// How far it is.
+    pub state: OrderState,
+    /// What it waits for, or why it was not done; empty if there is nothing to say.
+    pub reason: String,
+    /// Who had the device when the order came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The device's lease epoch.
+    pub epoch: u64,
+    /// How long it has taken, ms.
+    pub elapsed_ms: u32,
+}
+
+/// How far an order is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OrderState {
+    /// The box has not answered yet.
+    Asked,
+    /// The old host is to give the device back.
+    Recalling,
+    /// The new host is to take it.
+    Offered,
+    /// Done.
+    Done,
+    /// Not begun.
+    Refused,
+    /// Begun, and all is as it was.
+    RolledBack,
+    /// The box has not answered.
+    Unanswered,
+}
+
+impl OrderState {
+    /// Whether it will not change any more.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Asked | Self::Recalling | Self::Offered)
+    }
+}
+
+pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64) -> FabricView {
+    let (identity, directory) = (member.identity(), member.directory());
+    let name_of = |node: &NodeId| {
+        let name = directory.get(node).map(|known| known.name);
+        let name = name.or_else(|| (identity.node == *node).then_some(identity.name));
+        NodeRef {
+            id: format!("{node:?}"),
+            name: name.map_or_else(|| format!("{node:?}"), |name| name.as_str().to_owned()),
+        }
+    };
+    let mut nodes = vec![NodeView {
+        name: identity.name.as_str().to_owned(),
+        id: format!("{:?}", identity.node),
+        role: identity.role.into(),
+        group: identity.group.map(Group::get),
+        state: NodeState::Itself,
+        silent_ms: 0,
+        ways: Vec::new(),
+        devices: own.iter().map(|device| device_view(device, &name_of)).collect(),
+    }];
+    nodes.extend(directory.nodes().map(|(node, known)| node_view(node, known, now_ns, &name_of)));
+    nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+    FabricView { node: identity.name.as_str().to_owned(), nodes }
+}
+
+fn node_view(
+    node: &NodeId,
+    known: &Known<Via>,
+    now_ns: u64,
+    name_of: &dyn Fn(&NodeId) -> NodeRef,
+) -> NodeView {
+    let way = |(_, address, quality): (usize, Via, etherslot_fabric::Quality)| {
+        let (lost, expected) = quality.lost();
+        WayView { address: address.to_string(), lost, expected }
+    };
+    NodeView {
+        name: known.name.as_str().to_owned(),
+        id: format!("{node:?}"),
+        role: known.role.into(),
+        group: known.group.map(Group::get),
+        state: match known.presence {
+            Presence::Up => NodeState::Up,
+            Presence::Down => NodeState::Down,
+            Presence::Left => NodeState::Left,
+        },
+        silent_ms: now_ns.saturating_sub(known.heard_ns) / 1_000_000,
+        ways: known.ways().map(way).collect(),
+        devices: known.devices.iter().flatten().map(|device| device_view(device, name_of)).collect(),
+    }
+}
+
+fn device_view(device: &Device, name_of: &dyn Fn(&NodeId) -> NodeRef) -> DeviceView {
+    let [base, sub, interface] = device.class;
+    DeviceView {
+        name: device.name.as_str().to_owned(),
+        serial: device.serial.as_str().to_owned(),
+        id: format!("{:04x}:{:04x}", device.id.0, device.id.1),
+        class: format!("{base:02x}{sub:02x}{interface:02x}"),
+        bytes: device.bytes,
+        group: device.group.map(Group::get),
+        state: match device.state {
+            DeviceState::Free => "free",
+            DeviceState::Used => "used",
+            DeviceState::Kept => "kept",
+            DeviceState::Moving => "moving",
+        }
+        .to_owned(),
+        epoch: device.epoch,
+        owner: device.owner.as_ref().map(name_of),
+        assigned: match &device.assigned {
+            Assigned::Group => AssignedView::Group,
+            Assigned::Host(host) => AssignedView::Host(name_of(host)),
+            Assigned::Nobody => AssignedView::Nobody,
+        },
+    }
+}
+
+pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> String) -> OrderView {
+    let order = &asked.order;
+    let mut view = OrderView {
+        order: order.number,
+        r#box: name_of(order.to),
+        device: order.device.as_str().to_owned(),
+        to: match order.change {
+            Change::Host(host) => To::Host(name_of(host)),
+            Change::Group(group) => To::Group(group.get()),
+            Change::Nobody => To::Nobody,
+        },
+        dry_run: order.dry_run,
+        state: OrderState::Asked,
+        reason: String::new(),
+        from: None,
+        epoch: 0,
+        elapsed_ms: 0,
+    };
+    let Some(outcome) = &asked.outcome else {
+        if asked.is_over(now_ns) {
+            view.state = OrderState::Unanswered;
+            view.reason = format!("the box {} does not answer: is it running, and reachable?", view.r#box);
+        }
+        return view;
+    };
+    view.from = outcome.from.map(name_of);
+    (view.epoch, view.elapsed_ms) = (outcome.epoch, outcome.elapsed_ms);
+    view.state = match (outcome.progress, outcome.step) {
+        (Progress::Done, _) => OrderState::Done,
+        (Progress::Refused, _) => OrderState::Refused,
+        (Progress::RolledBack, _) => OrderState::RolledBack,
+        (Progress::Working, _) if asked.is_over(now_ns) => OrderState::Unanswered,
+        (Progress::Working, Step::Offer) => OrderState::Offered,
+        (Progress::Working, Step::None | Step::Recall) => OrderState::Recalling,
+    };
+    let old = view.from.as_deref().unwrap_or("its owner");
+    view.reason = match outcome.reason {
+        Reason::None => String::new(),
+        Reason::UnknownDevice => format!("the box {} has no such device", view.r#box),
+        Reason::UnknownHost => format!("the box {} has not heard of {}", view.r#box, view.to),
+        Reason::SilentHost => format!("{} is silent: start it, or look at its link", view.to),
+        Reason::Busy => "another order is under way for the device: wait for its end".to_owned(),
+        Reason::NotReleased => {
+            format!("{old} did not give the device back in time: stop what uses it there, or use --force")
+        }
+        Reason::NotTaken => {
+            format!("{} did not take the device in time: has it a slot for it? {old} gets it back", view.to)
+        }
+        Reason::TooMany => "the box has too many orders: try again".to_owned(),
+        Reason::NotPermitted => {
+            format!("the box {} takes orders at its own control socket only ([fabric] orders)", view.r#box)
+        }
+    };
+    view
+}
+
+impl From<etherslot_wire::discovery::Role> for Role {
+    fn from(role: etherslot_wire::discovery::Role) -> Self {
+        match role {
+            etherslot_wire::discovery::Role::Host => Self::Host,
+            etherslot_wire::discovery::Role::Box => Self::Box,
+        }
+    }
+}
