@@ -10,6 +10,7 @@
 mod attacker;
 mod checkers;
 mod events;
+pub mod fabric;
 pub mod grid;
 mod guest;
 mod network;

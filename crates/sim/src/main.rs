@@ -1,5 +1,6 @@
 //! `sim`: runs seeds of the simulator, and replays one; runs the grid of the sessions.
 
+mod fabric_command;
 mod grid_command;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use fabric_command::FabricArguments;
 use grid_command::{CellArguments, GridArguments, check};
 
 use etherslot_sim::{Report, Scenario, run};
@@ -64,6 +66,8 @@ enum Command {
     Cell(Box<CellArguments>),
     /// Run the grid of sessions.
     Grid(GridArguments),
+    /// Run a large fabric: heartbeats, moves, the restart of a switch.
+    Fabric(FabricArguments),
 }
 
 /// Four in ten of the seeds go to the default mix.
@@ -199,6 +203,7 @@ fn main() -> ExitCode {
         Some(Command::Replay { seed, scenario, trace }) => replay(seed, scenario, trace),
         Some(Command::Cell(cell)) => told(cell.execute()),
         Some(Command::Grid(grid)) => told(grid.execute()),
+        Some(Command::Fabric(fabric)) => told(fabric.execute()),
         None => !arguments.check || check(),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
