@@ -152,6 +152,15 @@ impl Setup {
         format!("{name}-{}-{}-{}", self.mtu, self.devices, u8::from(self.sleeps))
     }
 
+    /// In what it is not the usual one, in words.
+    pub(crate) fn differences(self) -> String {
+        let usual = Self::new(self.contender);
+        let mtu = (self.mtu != usual.mtu).then(|| format!("MTU {}", self.mtu));
+        let devices = (self.devices != usual.devices).then(|| format!("{} devices", self.devices));
+        let sleeps = (self.sleeps != usual.sleeps).then(|| "sleeping".to_owned());
+        [mtu, devices, sleeps].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
     /// Memory in huge pages that server and client take, MiB.
     pub(crate) fn huge_mib(self, memory_mib: u32) -> u32 {
         match self.contender {

@@ -218,7 +218,7 @@ fn check(arguments: &Arguments, pace: Pace, stop: &Stop) -> Result<bool> {
         println!("{}", tally.line(name, verdict.as_ref(), *limit));
     }
     for one in &record.left_out {
-        println!("left out: {}: {}", one.contender.name(), one.reason);
+        println!("left out: {one}");
     }
     println!("{tally}");
     Ok(tally.short == 0)

@@ -71,7 +71,7 @@ fn section(out: &mut String, benchmark: &Benchmark, record: &Record) -> std::fmt
         }
     }
     if !record.left_out.is_empty() {
-        let reasons = record.left_out.iter().map(|one| format!("{} ({})", one.contender.name(), one.reason));
+        let reasons = record.left_out.iter().map(ToString::to_string);
         writeln!(out, "Left out: {}.\n", reasons.collect::<Vec<_>>().join("; "))?;
     }
     Ok(())
@@ -224,7 +224,11 @@ mod tests {
             seconds: 1.0,
             memory_mib: 64,
             rows: rows.collect(),
-            left_out: vec![LeftOut { contender: Contender::Spdk, reason: "not built".to_owned() }],
+            left_out: vec![LeftOut {
+                contender: Contender::Spdk,
+                point: None,
+                reason: "not built".to_owned(),
+            }],
         }
     }
 

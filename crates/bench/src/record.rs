@@ -1,5 +1,7 @@
 //! What a run measured, as it is kept in `bench/results`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::Measure;
@@ -34,12 +36,23 @@ pub(crate) struct Row {
     pub(crate) turns: Vec<Option<Figures>>,
 }
 
-/// Who was not measured.
+/// What was not measured, or not to the end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LeftOut {
     pub(crate) contender: Contender,
+    /// Which of its points, in words; all if it could not be set up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) point: Option<String>,
     /// Why.
     pub(crate) reason: String,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { contender, point, reason } = self;
+        let point = point.as_ref().map(|point| format!(", {point}")).unwrap_or_default();
+        write!(f, "{}{point} ({reason})", contender.name())
+    }
 }
 
 impl Row {
@@ -84,6 +97,17 @@ impl Record {
 mod tests {
     use super::*;
     use crate::contender::Link;
+
+    #[test]
+    fn what_is_left_out_is_told_by_its_point() {
+        let all = LeftOut { contender: Contender::Spdk, point: None, reason: "not built".to_owned() };
+        assert_eq!(all.to_string(), "SPDK NVMe/TCP (not built)");
+        let one = LeftOut { point: Some("randread 4 KiB QD1".to_owned()), ..all.clone() };
+        assert_eq!(one.to_string(), "SPDK NVMe/TCP, randread 4 KiB QD1 (not built)");
+        // As records of before have it.
+        let known: LeftOut = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
+        assert!(known.point.is_none());
+    }
 
     #[test]
     fn a_row_survives_its_file_and_tells_in_every_unit() {

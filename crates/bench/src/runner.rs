@@ -9,13 +9,13 @@ use anyhow::{Result, bail};
 
 use crate::bed::Bed;
 use crate::benchmark::Point;
-use crate::contender::{Contender, Setup};
+use crate::contender::Setup;
 use crate::load::{Figures, Load};
 use crate::machine::Machine;
 use crate::peer::{Peer, cpu_seconds};
 use crate::record::{LeftOut, Record, Row};
 
-/// A contender that fails so often in a row is left out.
+/// A point that fails so often in a row is left out.
 const FAILURES: u32 = 2;
 
 /// How long, and how often.
@@ -33,15 +33,23 @@ struct Runner<'a> {
     bed: &'a Bed,
     time: Duration,
     peers: BTreeMap<Setup, Box<dyn Peer>>,
-    failures: BTreeMap<Setup, u32>,
+    failures: BTreeMap<(Setup, Load), u32>,
+    /// Those that could not be set up.
+    broken: BTreeSet<Setup>,
     left_out: Vec<LeftOut>,
 }
 
 /// Measures all points; `name` is for the record.
 pub(crate) fn run(bed: &Bed, name: &str, points: &[Point], pace: Pace, stop: &Stop) -> Result<Record> {
     let machine = Machine::look(bed.choices.spdk.as_deref());
-    let (failures, left_out) = (BTreeMap::new(), Vec::new());
-    let mut runner = Runner { bed, time: pace.time, peers: BTreeMap::new(), failures, left_out };
+    let mut runner = Runner {
+        bed,
+        time: pace.time,
+        peers: BTreeMap::new(),
+        failures: BTreeMap::new(),
+        broken: BTreeSet::new(),
+        left_out: Vec::new(),
+    };
     let setups: BTreeSet<Setup> = points.iter().map(|point| point.setup).collect();
     bed.reserve_huge_pages(setups.iter().map(|setup| setup.huge_mib(bed.choices.memory_mib)).sum());
     runner.start(points, stop)?;
@@ -85,9 +93,7 @@ impl Runner<'_> {
             if stop.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }
-            if self.peers.contains_key(setup)
-                || self.left_out.iter().any(|one| one.contender == setup.contender)
-            {
+            if self.peers.contains_key(setup) || self.broken.contains(setup) {
                 continue;
             }
             match setup.start(self.bed) {
@@ -98,21 +104,35 @@ impl Runner<'_> {
                     }
                     self.peers.insert(*setup, peer);
                 }
-                Err(error) => self.leave_out(setup.contender, &format!("{error:#}")),
+                Err(error) => {
+                    self.broken.insert(*setup);
+                    self.leave_out(*setup, None, &format!("{error:#}"));
+                }
             }
         }
         Ok(())
     }
 
-    fn leave_out(&mut self, contender: Contender, reason: &str) {
-        eprintln!("bench: {} is left out: {reason}", contender.name());
+    /// Without a load, the whole setup is.
+    fn leave_out(&mut self, setup: Setup, load: Option<&Load>, reason: &str) {
+        let usual = Setup::new(setup.contender);
+        let differs = (setup != usual).then(|| setup.differences());
+        let point: Vec<String> = differs.into_iter().chain(load.map(|load| load.name())).collect();
+        let point = (!point.is_empty()).then(|| point.join(", "));
         // The first line is the cause; what follows may name files of this run.
-        let reason = reason.lines().next().unwrap_or_default().to_owned();
-        self.left_out.push(LeftOut { contender, reason });
+        let first = reason.lines().next().unwrap_or_default().to_owned();
+        let one = LeftOut { contender: setup.contender, point, reason: first };
+        eprintln!("bench: left out: {one}");
+        if !self.left_out.iter().any(|other| other.to_string() == one.to_string()) {
+            self.left_out.push(one);
+        }
     }
 
     /// One turn of one contender. While it lasts, its server is the only one that runs.
     fn turn(&mut self, setup: Setup, load: &Load) -> Option<Figures> {
+        if self.failures.get(&(setup, *load)) == Some(&FAILURES) {
+            return None;
+        }
         let peer = self.peers.get_mut(&setup)?;
         let rests = peer.rests();
         let pid = peer.server().map(|server| server.pid());
@@ -127,18 +147,17 @@ impl Runner<'_> {
         }
         match measured {
             Ok(figures) => {
-                self.failures.remove(&setup);
+                self.failures.remove(&(setup, *load));
                 let accesses = figures.iops * self.time.as_secs_f64();
                 let cost = after.zip(before).map(|(after, before)| (after - before) * 1e6 / accesses);
                 Some(Figures { server_us: cost, ..figures })
             }
             Err(error) => {
                 eprintln!("bench: {}, {}: {error:#}", setup.contender.name(), load.name());
-                let failures = self.failures.entry(setup).or_default();
+                let failures = self.failures.entry((setup, *load)).or_default();
                 *failures += 1;
                 if *failures == FAILURES {
-                    self.peers.remove(&setup);
-                    self.leave_out(setup.contender, &format!("{error:#}"));
+                    self.leave_out(setup, Some(load), &format!("{error:#}"));
                 }
                 None
             }

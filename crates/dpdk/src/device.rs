@@ -1,6 +1,7 @@
 //! What is known of a device before DPDK has it: its name, its driver, and arguments that its driver needs for the frame size.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// Frames that stay in memory shared by two processes may be this long unless told otherwise.
 pub(crate) const SHARED_MTU: u16 = 9000;
@@ -46,6 +47,16 @@ impl<'a> Device<'a> {
         self.is_of("net_memif") && !matches!(self.argument("role"), Some("server" | "master"))
     }
 
+    /// The file of the socket at which it listens for its peer.
+    pub(crate) fn listens_at(self) -> Option<&'a Path> {
+        if self.is_of("net_memif") {
+            let is_file = self.argument("socket-abstract") != Some("yes");
+            return self.argument("socket").filter(|_| is_file && !self.is_caller()).map(Path::new);
+        }
+        let listens = self.is_of("net_vhost") && !matches!(self.argument("client"), Some("1"));
+        self.argument("iface").filter(|_| listens).map(Path::new)
+    }
+
     /// The kernel interface behind it.
     pub(crate) fn interface(self) -> Option<&'a str> {
         ["net_af_packet", "net_af_xdp"]
@@ -84,7 +95,7 @@ impl<'a> Device<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::Device;
+    use super::{Device, Path};
 
     #[test]
     fn a_driver_gets_the_arguments_that_the_frame_size_asks_for() {
@@ -115,6 +126,18 @@ mod tests {
         assert!(!Device("net_memif0,role=server").is_caller() && !Device("net_vhost0").is_caller());
         assert_eq!(Device("net_af_xdp0,iface=eth1,start_queue=0").interface(), Some("eth1"));
         assert_eq!(Device("net_tap0,iface=eth1").interface(), None);
+        let socket = Some(Path::new("/run/m"));
+        assert_eq!(Device("net_memif0,role=server,socket=/run/m").listens_at(), socket);
+        assert_eq!(Device("net_vhost0,iface=/run/m").listens_at(), socket);
+        for other in [
+            "net_memif0,socket=/run/m",
+            "net_memif0,role=server,socket=/run/m,socket-abstract=yes",
+            "net_vhost0,iface=/run/m,client=1",
+            "net_virtio_user0,path=/run/m",
+            "net_af_packet0,iface=/run/m",
+        ] {
+            assert_eq!(Device(other).listens_at(), None, "{other}");
+        }
         assert!(!Device("").is_plausible() && !Device(",role=server").is_plausible());
         assert!(!Device("net_memif0, role=server").is_plausible());
     }

@@ -14,6 +14,7 @@ mod device;
 mod eal;
 mod port;
 mod shim;
+mod stale;
 
 pub use port::DpdkPort;
 

@@ -10,7 +10,7 @@ use etherslot_netio::{Address, Counters, ETHERTYPE, MAX_FRAME_BYTES, MIN_FRAME_B
 
 use crate::device::{Device, SHARED_MTU};
 use crate::shim::{self, BURST, Config, Frame, Info, RawPort, Shim, Stats};
-use crate::{DpdkConfig, OpenError, eal};
+use crate::{DpdkConfig, OpenError, eal, stale};
 
 const HEADER_BYTES: usize = 14;
 /// After a burst that did not fit, one of this size is tried first: what finds no room has been copied in vain.
@@ -62,6 +62,9 @@ impl DpdkPort {
         // A device that is not virtual is asked, with 0.
         let arguments = if mtu == 0 { device.0.to_owned() } else { device.arguments(mtu) };
         tracing::debug!(device = arguments, mtu, "opening");
+        if let Some(path) = device.listens_at() {
+            stale::remove(path);
+        }
         let (raw, info) = open(shim, device, &arguments, config.mac, mtu)?;
         let driver = CStr::from_bytes_until_nul(&info.driver).unwrap_or_default().to_string_lossy();
         let mut port = Self {

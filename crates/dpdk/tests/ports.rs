@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use etherslot_dpdk::{DpdkConfig, DpdkPort, OpenError};
 use etherslot_netio::Port;
-use suite::{Link, suite};
+use suite::{Link, frame, suite};
 
 type Demand = fn(Link);
 
@@ -116,6 +116,27 @@ fn on_af_packet(demand: Demand) {
     on_veth("net_af_packet", demand);
 }
 
+/// A vhost-user device and the virtio-user device that uses it.
+fn on_vhost(demand: Demand) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    if !there_is_dpdk() {
+        return;
+    }
+    let _alone = alone();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("vhost").display().to_string();
+    let mut a = open(&format!("net_vhost{number},iface={socket}"), A, 1500);
+    let open_b = move || -> Box<dyn Port> {
+        Box::new(open(&format!("net_virtio_user{number},path={socket}"), B, 1500))
+    };
+    let b = open_b();
+    // Vhost takes no frames before its peer has told it of its rings.
+    until_up(&mut a);
+    let link = Link::new(Box::new(a), b, open_b);
+    demand(link);
+}
+
 /// What frames over a driver of kernel interfaces have to do. What such a driver has no room for it loses, and does not always
 /// tell; and what was sent to an interface that nobody listens at waits there.
 macro_rules! veth_suite {
@@ -128,8 +149,80 @@ macro_rules! veth_suite {
 }
 
 veth_suite!(af_packet, super::on_af_packet);
+veth_suite!(vhost, super::on_vhost);
 suite!(memif_jumbo, super::on_memif);
 suite!(memif_small, super::on_memif_with_small_frames);
+
+/// For [`life_of_a_memif_peer`]: the device to open, and how many frames to send; it stays until it is killed.
+const PEER: &str = "ETHERSLOT_TEST_MEMIF_PEER";
+
+/// The other process of the test below.
+#[test]
+#[ignore = "a part of another test"]
+fn life_of_a_memif_peer() {
+    let device = std::env::var(PEER).expect("the device");
+    let mut port = open(&device, B, 1500);
+    let (start, to) = (Instant::now(), format!("{:02x}:00:00:00:00:01", A[0]).parse().expect("an address"));
+    let mut number = 0;
+    loop {
+        port.tick(start.elapsed().as_nanos() as u64);
+        port.receive(&mut |_, _| {});
+        if port.is_up() {
+            number += port.send(&to, &[&frame(number, 64)]) as u32;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// A peer in a process of its own, killed at the end if it was not before.
+struct Peer(std::process::Child);
+
+impl Peer {
+    fn start(device: &str) -> Self {
+        let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--ignored", "--exact", "life_of_a_memif_peer"]).env(PEER, device);
+        let null = std::process::Stdio::null;
+        Self(command.stdout(null()).spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_memif_peer_that_is_killed_and_comes_back_is_heard_again() {
+    if !there_is_dpdk() {
+        return;
+    }
+    let _alone = alone();
+    for (number, role_of_ours, role_of_peer) in [(400, ",role=server", ""), (402, "", ",role=server")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = format!("socket={}", folder.path().join("memif").display());
+        let theirs = format!("net_memif{}{role_of_peer},{socket}", number + 1);
+        // A server that is there later is called again.
+        let mut port = open(&format!("net_memif{number}{role_of_ours},{socket}"), A, 1500);
+        let start = Instant::now();
+        for life in 0..4 {
+            let peer = Peer::start(&theirs);
+            let until = Instant::now() + Duration::from_secs(20);
+            let mut heard = 0;
+            while heard < 100 {
+                assert!(Instant::now() < until, "life {life}: {heard} frames heard, up: {}", port.is_up());
+                port.tick(start.elapsed().as_nanos() as u64);
+                port.receive(&mut |_, _| heard += 1);
+                // Ours go somewhere, or are lost; they hold up nothing.
+                port.send(&"02:00:00:00:00:02".parse().expect("an address"), &[&frame(0, 64)]);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            // In the middle of its sending.
+            drop(peer);
+        }
+    }
+}
 
 #[test]
 fn a_device_that_cannot_be_is_refused_with_the_remedy() {

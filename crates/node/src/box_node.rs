@@ -127,6 +127,8 @@ pub struct BoxNode<A: Copy + Eq> {
     shared: Shared,
     replies: VecDeque<Reply<A>>,
     counters: BoxCounters,
+    /// No further hosts are taken.
+    is_closing: bool,
 }
 
 struct Inbound<'a> {
@@ -192,6 +194,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
             shared: Shared { functions: functions.collect(), leases },
             replies: VecDeque::with_capacity(REPLIES),
             counters: BoxCounters::default(),
+            is_closing: false,
         }
     }
 
@@ -302,7 +305,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
                 stray: &mut self.counters.stray_records,
             };
             host.session.handle_frame_on(now_ns, path, header, body, &mut inbound);
-        } else if header.kind == FrameKind::Hello {
+        } else if header.kind == FrameKind::Hello && !self.is_closing {
             self.hello(now_ns, *from, header, body);
         } else {
             self.counters.foreign_frames += 1;
@@ -396,7 +399,9 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
                 host.session.handle_timeout(now_ns);
             }
             if let SessionState::Dead(reason) = host.session.state() {
-                tracing::warn!(host = %host.address, ?reason, "session dead");
+                if !self.is_closing {
+                    tracing::warn!(host = %host.address, ?reason, "session dead");
+                }
                 let goodbye = DeadReason::PeerClosed(CloseReason::Shutdown);
                 self.drop_host(now_ns, index, reason == goodbye);
                 progress = true;
@@ -454,11 +459,18 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         hosts.chain(free).chain([leases, is_waiting.then_some(0)]).flatten().min()
     }
 
-    /// Says goodbye to all hosts; the frames leave by [`BoxNode::transmit`].
+    /// Says goodbye to all hosts, a few times, as no host answers, and takes no others: the rounds have to go on until
+    /// [`BoxNode::is_closed`], some round-trip times later and within half a second.
     pub fn close(&mut self) {
+        self.is_closing = true;
         for host in &mut self.hosts {
             host.session.close(CloseReason::Shutdown);
         }
+    }
+
+    /// Whether all that [`BoxNode::close`] began is done.
+    pub fn is_closed(&self) -> bool {
+        self.is_closing && self.hosts.is_empty()
     }
 
     /// What was counted.

@@ -61,6 +61,9 @@ pub(crate) struct BringUp {
     answered: usize,
     /// Where the list of extended capabilities goes on.
     header: Option<u16>,
+    /// Nothing is sent before.
+    start_ns: u64,
+    failed: bool,
     /// The Function's space: the first 256 bytes, the headers of extended capabilities, and error reporting.
     pub(crate) image: Box<[u8; BYTES]>,
     /// What each BAR register read after all ones were written to it.
@@ -68,8 +71,8 @@ pub(crate) struct BringUp {
 }
 
 impl BringUp {
-    /// Starts for the Function below `port`, which is a downstream port of the session's switch.
-    pub(crate) fn new(port: FunctionId) -> Self {
+    /// For the Function below `port`, which is a downstream port of the session's switch, from `start_ns` on.
+    pub(crate) fn new(port: FunctionId, start_ns: u64) -> Self {
         let function = function_below(port);
         let write = |target, register, value| Step::Write { target, register, value };
         let upstream_buses = enumerate::bus_numbers(1, INTERNAL_BUS, 0xFF);
@@ -99,6 +102,8 @@ impl BringUp {
             sent: 0,
             answered: 0,
             header: Some(header),
+            start_ns,
+            failed: false,
             image: Box::new([0; BYTES]),
             bar_sizes: [0; 6],
         }
@@ -106,6 +111,9 @@ impl BringUp {
 
     /// The request that is to be sent next: its number, its target, its register, and what is to be written.
     pub(crate) fn next(&self) -> Option<(u16, FunctionId, u16, Option<u32>)> {
+        if self.failed {
+            return None;
+        }
         let (target, register, value) = match *self.steps.get(self.sent)? {
             Step::Write { target, register, value } => (target, register, Some(value)),
             Step::Read { register } => (self.function, register, None),
@@ -119,15 +127,30 @@ impl BringUp {
         self.sent += 1;
     }
 
-    /// All is known.
-    pub(crate) fn is_done(&self) -> bool {
-        self.answered == self.steps.len()
+    /// When it begins.
+    pub(crate) fn start_ns(&self) -> u64 {
+        self.start_ns
     }
 
-    /// Takes the answer to the request of this number; the value of a write's answer is ignored.
-    pub(crate) fn answered(&mut self, number: u16, value: u32) {
+    /// What was sent has its answers, and they do not tell what has to be known.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed && self.answered == self.sent
+    }
+
+    /// All is known.
+    pub(crate) fn is_done(&self) -> bool {
+        !self.failed && self.answered == self.steps.len()
+    }
+
+    /// Takes the answer to the request of this number, if it was answered; the value of a write's is ignored. A space of which
+    /// nobody answers for the first 256 bytes is none: what was read in its place would be taken for another device later.
+    pub(crate) fn answered(&mut self, number: u16, answer: Option<u32>) {
+        let value = answer.unwrap_or(u32::MAX);
         let Some(&step) = self.steps.get(usize::from(number)) else { return };
         self.answered += 1;
+        let is_extended =
+            matches!(step, Step::Read { register } if register >= enumerate::FIRST_EXTENDED_CAPABILITY);
+        self.failed |= answer.is_none() && !is_extended;
         match step {
             Step::Write { .. } => {}
             Step::Read { register } => {
@@ -181,7 +204,7 @@ mod tests {
 
     /// Brings up a Function with this space, some requests at a time; how many there were.
     fn bring_up(space: &[u8; BYTES], at_once: usize) -> (BringUp, usize) {
-        let mut script = BringUp::new(PORT);
+        let mut script = BringUp::new(PORT, 0);
         let mut count = 0;
         while !script.is_done() {
             let mut asked = Vec::new();
@@ -198,7 +221,7 @@ mod tests {
                 let at = usize::from(register);
                 let is_size = matches!(script.steps[usize::from(number)], Step::Size { .. });
                 let value = u32::from_le_bytes([space[at], space[at + 1], space[at + 2], space[at + 3]]);
-                script.answered(number, if is_size { 0xFFFF_F000 } else { value });
+                script.answered(number, Some(if is_size { 0xFFFF_F000 } else { value }));
             }
         }
         (script, count)
@@ -232,6 +255,20 @@ mod tests {
         let chain: Vec<_> =
             (HEADER..0xFFC).step_by(4).map(|at| (at, u32::from(at + 4) << 20 | 0x1_0001)).collect();
         assert!(bring_up(&space(&chain), 256).1 < 1200);
+    }
+
+    #[test]
+    fn a_function_that_does_not_answer_is_not_known() {
+        let (silent, at_once) = (50, 70);
+        let mut script = BringUp::new(PORT, 0);
+        for _ in 0..at_once {
+            script.sent();
+        }
+        for number in 0..at_once {
+            assert!(!script.has_failed() && !script.is_done());
+            script.answered(number, (number != silent).then_some(0));
+        }
+        assert!(script.has_failed() && script.next().is_none() && !script.is_done());
     }
 
     #[test]

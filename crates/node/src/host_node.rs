@@ -366,7 +366,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                     progress = true;
                 }
                 SessionState::Dead(reason) => {
-                    if std::mem::take(&mut peer.up) {
+                    if std::mem::take(&mut peer.up) && !self.is_closing {
                         tracing::warn!(peer = %peer.address, ?reason, "session dead");
                         self.counters.sessions_dead += 1;
                         for &slot in &peer.slots {

@@ -37,6 +37,33 @@ fn a_device_is_brought_up_in_a_few_round_trips() {
 }
 
 #[test]
+fn a_box_that_dies_while_a_device_is_brought_up_leaves_nothing_wrong_behind() {
+    for steps in 1..6 {
+        let mut world = World::new();
+        world.kill_box();
+        while world.machine.lost == 0 {
+            world.step();
+        }
+        world.restart_box();
+        while world.host.counters().sessions_up == 1 {
+            world.step();
+        }
+        (0..steps).for_each(|_| world.step());
+        world.kill_box();
+        // Requests time out sooner than the session does.
+        world.run(1_500 * MS);
+        world.restart_box();
+        let until_ns = world.now_ns + 60_000 * MS;
+        while world.machine.attached.len() == world.machine.lost {
+            assert!(world.now_ns < until_ns, "after {steps} steps");
+            world.step();
+        }
+        assert!(world.machine.attached.iter().all(|device| device.id == (0x1234, 0x5678)));
+        assert_eq!(world.config_read(0, 4), [0x34, 0x12, 0x78, 0x56]);
+    }
+}
+
+#[test]
 fn configuration_space_reads_in_one_piece_and_in_bytes() {
     let mut world = World::new();
     let whole = world.config_read(0, 4096);

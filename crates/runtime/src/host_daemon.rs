@@ -325,7 +325,12 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         fabric.leave(station.clock.now_ns(), &mut station.links);
     }
     node.close();
-    transmit(&mut node, &mut station);
+    while !node.is_closed() {
+        let (now_ns, came) =
+            station.receive(&mut |now_ns, from, frame| node.receive(now_ns, from, frame, &mut doors));
+        let progress = came | node.poll(now_ns, &mut doors) | transmit(&mut node, &mut station);
+        station.end_round(progress, || node.deadline_ns())?;
+    }
     doors.stat(name, station.clock.now_ns(), &node, &station.links).log();
     tracing::info!("stopped");
     Ok(())

@@ -84,7 +84,7 @@ impl Step {
         match self {
             Self::Stopping { next_ns, .. }
             | Self::Starting { next_ns, .. }
-            | Self::ShutDown { next_ns, .. } => Some(*next_ns),
+            | Self::ShutDown { next_ns, told: true, .. } => Some(*next_ns),
             Self::Reset { at_ns } => Some(*at_ns),
             _ => None,
         }
@@ -148,7 +148,9 @@ impl Controller {
     /// When [`Controller::drive`] should be called even if nothing happens.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let check = (self.in_flight() != 0 || !self.is_ready()).then_some(self.check_ns);
-        [check, self.step.due_ns()].into_iter().flatten().min()
+        // An answer that is waited for comes with a frame, or its end is the node's.
+        let due = self.step.due_ns().filter(|_| !self.asked);
+        [check, due].into_iter().flatten().min()
     }
 
     fn came_or_went<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<A>) {
@@ -354,7 +356,9 @@ impl Controller {
     fn look_at_cmb(&self, location: u32, size: u32) -> Step {
         const SUBMISSION_QUEUES: u32 = 1;
         let unit = 4096u64 << (4 * (size >> 8 & 0xF)).min(40);
-        let (bytes, offset) = (u64::from(size >> 12) * unit, u64::from(location >> 12) * unit);
+        // Reserved units make of them more than there can be.
+        let in_units = |count: u32| u64::from(count).saturating_mul(unit);
+        let (bytes, offset) = (in_units(size >> 12), in_units(location >> 12));
         let wanted: usize = self.queues.iter().map(|queue| sq_bytes(queue.ring.sq_entries)).sum();
         let bar = (location & 7) as u8;
         let fits = size & SUBMISSION_QUEUES != 0 && bytes >= wanted as u64 && size != u32::MAX;

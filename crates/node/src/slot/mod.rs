@@ -336,7 +336,7 @@ impl Slot {
         if status == AttachStatus::Attached {
             self.port = port;
             self.function = function_below(port);
-            self.state = State::BringUp(BringUp::new(port));
+            self.state = State::BringUp(BringUp::new(port, now_ns));
             self.refused = None;
             if self.recalled {
                 self.release(guest);

@@ -10,8 +10,11 @@ use etherslot_wire::tlp::{
     CfgRequest, CfgType, Completion, CplStatus, Header, MAX_HEADER_BYTES, MemRequest, Op,
 };
 
-use super::{ACCESSES, AccessKind, MAX_PAYLOAD_BYTES, Outgoing, Purpose, ROOT, Slot, State, WaitingRead};
-use crate::bring_up::UPSTREAM;
+use super::{
+    ACCESSES, ATTACH_RETRY_NS, AccessKind, MAX_PAYLOAD_BYTES, Outgoing, Purpose, ROOT, Slot, State,
+    WaitingRead,
+};
+use crate::bring_up::{BringUp, UPSTREAM};
 use crate::guest_config::{GuestConfig, RegisterWrite};
 use crate::host_api::{Device, Guest, Interrupts};
 use crate::out::{send_control, send_read_tlp, send_tlp};
@@ -40,6 +43,7 @@ impl Slot {
         let accesses = accesses.map(|access| access.deadline_ns).min();
         let attach = match self.state {
             State::Attaching { retry_at_ns } => Some(retry_at_ns),
+            State::BringUp(ref script) if script.next().is_some() => Some(script.start_ns()),
             _ => None,
         };
         [accesses, attach, self.requester.deadline_ns()].into_iter().flatten().min()
@@ -85,6 +89,14 @@ impl Slot {
     fn bring_up(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
         let mut progress = false;
         while let State::BringUp(script) = &self.state {
+            if script.has_failed() {
+                tracing::warn!(device = self.name.as_str(), "the device does not answer; trying again");
+                self.state = State::BringUp(BringUp::new(self.port, now_ns + ATTACH_RETRY_NS));
+                return true;
+            }
+            if now_ns < script.start_ns() {
+                break;
+            }
             if script.is_done() {
                 self.brought_up(guest);
                 return true;

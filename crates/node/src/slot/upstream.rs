@@ -168,10 +168,9 @@ impl Slot {
             Purpose::Own => {}
             Purpose::BringUp { number } => {
                 if let State::BringUp(script) = &mut self.state {
-                    let value = data
-                        .and_then(|data| data.first_chunk().copied())
-                        .map_or(u32::MAX, u32::from_le_bytes);
-                    script.answered(number, value);
+                    // A write's has no data.
+                    let value = |data: &[u8]| data.first_chunk().copied().map_or(0, u32::from_le_bytes);
+                    script.answered(number, data.map(value));
                 }
             }
             Purpose::Access { index, generation } => {
