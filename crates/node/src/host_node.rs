@@ -181,7 +181,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         }
         let peer = &mut self.peers[index];
         let is_new_way = addresses.iter().any(|address| !peer.addresses.contains(address));
-        if is_new_way && (!peer.up || further.is_empty()) {
+        if is_new_way && !peer.up {
             peer.address = address;
             peer.addresses = addresses;
         }

@@ -359,7 +359,9 @@ fn find_devices(fabric: &Fabric, node: &mut HostNode<Via>, doors: &Doors) -> Res
             {
                 give_route(node, slot, found.name, *first, further)?;
             }
-            node.ask_again(slot);
+            if found.is_to_be_had {
+                node.ask_again(slot);
+            }
         }
     }
     Ok(())

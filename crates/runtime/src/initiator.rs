@@ -124,6 +124,7 @@ impl From<io::Error> for ClientError {
 /// A device, its driver and its node.
 struct Member {
     name: String,
+    wanted: Wanted,
     peer: Via,
     initiator: Initiator<Via>,
 }
@@ -206,7 +207,7 @@ impl Client {
                         device: device.name.clone(),
                         reason: "the name has to be 1 to 32 bytes long".to_owned(),
                     })?;
-                    Found { name, ways: routes.iter().collect() }
+                    Found { name, ways: routes.iter().collect(), is_to_be_had: true }
                 }
                 (None, Some(fabric)) => find(&mut station, fabric, device, options.patience)?,
                 (None, None) => return Err(not_found()),
@@ -218,7 +219,8 @@ impl Client {
                 initiator.add_address(*first, further);
             }
             initiator.set_group(fabric.as_ref().and_then(Fabric::group));
-            members.push(Member { name: device.name.clone(), peer: *first, initiator });
+            let (name, wanted) = (device.name.clone(), device.wanted.clone());
+            members.push(Member { name, wanted, peer: *first, initiator });
         }
         let now_ns = station.clock.now_ns();
         Ok(Self { station, fabric, members, now_ns })
@@ -270,7 +272,9 @@ impl Client {
             progress |= fabric.transmit(&mut station.links);
             if fabric.take_news() {
                 for member in &mut *members {
-                    member.initiator.ask_again();
+                    if fabric.find(&member.wanted).is_some_and(|found| found.is_to_be_had) {
+                        member.initiator.ask_again();
+                    }
                 }
             }
         }

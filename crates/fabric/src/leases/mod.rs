@@ -175,6 +175,8 @@ pub struct Leases {
     outcomes: VecDeque<(Key, Outcome)>,
     /// Devices that have changed since they were last asked for.
     changed: Vec<bool>,
+    /// Whether any device waits for a time.
+    has_timers: bool,
     revision: u64,
     counters: LeaseCounters,
 }
@@ -200,6 +202,7 @@ impl Leases {
             entries,
             actions: VecDeque::new(),
             outcomes: VecDeque::new(),
+            has_timers: false,
             revision: 0,
             counters: LeaseCounters::default(),
         }
@@ -287,7 +290,12 @@ impl Leases {
     }
 
     /// Goes on with what time brings. True if something changed.
+    #[inline]
     pub fn poll(&mut self, now_ns: u64) -> bool {
+        self.has_timers && self.poll_timers(now_ns)
+    }
+
+    fn poll_timers(&mut self, now_ns: u64) -> bool {
         let mut progress = false;
         for index in 0..self.entries.len() {
             if let Holder::Kept { until_ns, .. } = self.entries[index].holder
@@ -359,6 +367,8 @@ impl Leases {
     fn touch(&mut self, index: usize) {
         self.changed[index] = true;
         self.revision += 1;
+        let waits = |entry: &Entry| entry.transfer.is_some() || matches!(entry.holder, Holder::Kept { .. });
+        self.has_timers = self.entries.iter().any(waits);
     }
 }
 

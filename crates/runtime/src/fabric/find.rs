@@ -1,9 +1,9 @@
 //! From the words of people to devices, boxes and hosts: by name or serial number, never by an address.
 
-use etherslot_fabric::{Directory, Member, Presence};
+use etherslot_fabric::{Member, Presence};
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Change, Device, Group, Order, Role};
+use etherslot_wire::discovery::{Assigned, Change, Device, Group, Order, Role};
 
 use super::Asked;
 use super::view::To;
@@ -24,6 +24,8 @@ pub(crate) struct Found {
     pub(crate) name: Name,
     /// The ways to its box: not empty.
     pub(crate) ways: Vec<Via>,
+    /// Whether its box would give it to this host now, as far as is known.
+    pub(crate) is_to_be_had: bool,
 }
 
 /// Whether `device` of the box `owner` is meant by `text`.
@@ -33,7 +35,8 @@ fn is_meant(text: &str, owner: &str, device: &Device) -> bool {
 }
 
 /// The device that is wanted, if exactly one is known and its box is there.
-pub(crate) fn device(directory: &Directory<Via>, wanted: &Wanted) -> Option<Found> {
+pub(crate) fn device(member: &Member<Via>, wanted: &Wanted) -> Option<Found> {
+    let (directory, own) = (member.directory(), member.identity());
     let mut found = None;
     for (_, known) in directory.nodes().filter(|(_, known)| known.presence == Presence::Up) {
         for device in known.devices.iter().flatten() {
@@ -41,19 +44,25 @@ pub(crate) fn device(directory: &Directory<Via>, wanted: &Wanted) -> Option<Foun
                 Wanted::Name(text) => is_meant(text, known.name.as_str(), device),
                 Wanted::Serial(serial) => device.serial.as_str() == serial,
             };
-            if is_it && found.replace((device.name, known)).is_some() {
+            if is_it && found.replace((device, known)).is_some() {
                 return None;
             }
         }
     }
-    let (name, known) = found?;
+    let (device, known) = found?;
+    let is_ours = match device.assigned {
+        Assigned::Group => device.group.is_none() || device.group == own.group,
+        Assigned::Host(host) => host == own.node,
+        Assigned::Nobody => false,
+    };
+    let is_to_be_had = is_ours && device.owner.is_none_or(|owner| owner == own.node);
     let mut ways: Vec<Via> = Vec::new();
     for (_, via, _) in known.ways() {
         if !ways.contains(&via) {
             ways.push(via);
         }
     }
-    (!ways.is_empty()).then_some(Found { name, ways })
+    (!ways.is_empty()).then_some(Found { name: device.name, ways, is_to_be_had })
 }
 
 /// All devices that are known, with their boxes' IDs and names.

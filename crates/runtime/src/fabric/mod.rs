@@ -243,7 +243,7 @@ impl Fabric {
 
     /// Where the device is that a slot is for.
     pub(crate) fn find(&self, wanted: &Wanted) -> Option<Found> {
-        find::device(self.member.directory(), wanted)
+        find::device(&self.member, wanted)
     }
 
     /// The group that the node is in.
