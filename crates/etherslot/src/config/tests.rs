@@ -1,0 +1,217 @@
+use super::*;
+
+const BOX: &str = r#"[node]
+name = "box"
+[link]
+kind = "packet"
+interface = "eth0"
+[[device]]
+kind = "nvme"
+name = "disk0"
+serial = "ES0001"
+[[device.namespace]]
+path = "/disk.img"
+"#;
+
+const HOST: &str = r#"[node]
+name = "host"
+[link]
+kind = "packet"
+interface = "eth0"
+[[slot]]
+device = "disk0"
+box = "02:00:00:00:00:02"
+socket = "/run/disk0.sock"
+"#;
+
+#[test]
+fn minimal_files_are_taken_with_defaults() {
+    let options = parse::<BoxFile>(BOX, &Overrides::default()).unwrap();
+    assert_eq!(options.devices[0].nvme.namespaces[0].block_bytes, 512);
+    assert_eq!(options.session.dead_after, Duration::from_secs(1));
+    let memory = BOX.replace("path = \"/disk.img\"", "memory = \"1.5 MiB\"");
+    let options = parse::<BoxFile>(&memory, &Overrides::default()).unwrap();
+    assert_eq!(options.devices[0].nvme.namespaces[0].backing, Backing::Memory(3 << 19));
+    let options = parse::<HostFile>(HOST, &Overrides::default()).unwrap();
+    assert_eq!(options.slots[0].interrupts, Interrupts::MsiX);
+}
+
+#[test]
+fn several_links_have_an_address_of_the_box_each() {
+    let two = HOST
+        .replace("[link]\nkind = \"packet\"\ninterface = \"eth0\"", TWO_LINKS)
+        .replace("box = \"02:00:00:00:00:02\"", "box = [\"02:00:00:00:00:02\", \"10.0.0.2:4700\"]");
+    let flags = Overrides { capture: Some("all.pcapng".into()), ..Overrides::default() };
+    let options = parse::<HostFile>(&two, &flags).unwrap();
+    assert_eq!((options.links.len(), options.session.paths), (2, 2));
+    let captures: Vec<_> = options.links.iter().map(|link| link.capture.clone().unwrap()).collect();
+    assert_eq!(captures, [PathBuf::from("all.pcapng"), PathBuf::from("all.pcapng.1")]);
+    let routes: Vec<String> =
+        options.slots[0].routes.as_ref().unwrap().iter().map(|via| via.to_string()).collect();
+    assert_eq!(routes, ["02:00:00:00:00:02", "10.0.0.2:4700 by link 1"]);
+    let second = two[two.find("[[slot]]").unwrap()..].replace("disk0", "disk1");
+    assert!(parse::<HostFile>(&format!("{two}{second}"), &Overrides::default()).is_ok());
+    for (from, to, line, remedy) in [
+        ("listen = \"0.0.0.0:0\"", "interface = \"eth1\"", 6, "change the kind"),
+        ("\"10.0.0.2:4700\"", "\"02:00:00:00:00:03\"", 10, "ADDRESS:PORT"),
+        ("\"10.0.0.2:4700\"", "\"nowhere\"", 12, "MAC"),
+        ("\"10.0.0.2:4700\"]", "\"10.0.0.2:4700\", \"10.0.0.2:4701\"]", 10, "2 links"),
+        ("[\"02:00:00:00:00:02\", \"10.0.0.2:4700\"]", "[]", 10, "empty"),
+        ("[[slot]]", "[session]\npaths = 5\n[[slot]]", 11, "1 to 4"),
+    ] {
+        let bad = two.replacen(from, to, 1);
+        let error = format!("{:#}", parse::<HostFile>(&bad, &Overrides::default()).expect_err(to));
+        assert!(error.contains(remedy) && error.contains(&format!("line {line}")), "{to}: {error}");
+    }
+    let other = second.replace("\"10.0.0.2:4700\"", "\"10.0.0.2:4701\"");
+    let error = parse::<HostFile>(&format!("{two}{other}"), &Overrides::default()).unwrap_err();
+    assert!(format!("{error:#}").contains("same addresses"), "{error:#}");
+    let many = TWO_LINKS.repeat(3);
+    let error = parse::<HostFile>(&two.replace(TWO_LINKS, &many), &Overrides::default()).unwrap_err();
+    assert!(format!("{error:#}").contains("more than 4"), "{error:#}");
+}
+
+const TWO_LINKS: &str = r#"[[link]]
+kind = "packet"
+interface = "eth0"
+[[link]]
+kind = "udp"
+listen = "0.0.0.0:0"
+"#;
+
+/// What is changed in the good file, the line where the mistake is, and words of the remedy.
+type Case = (&'static str, &'static str, usize, &'static str);
+
+fn refuses<F: File<Options: std::fmt::Debug>>(good: &str, cases: &[Case]) {
+    for &(from, to, line, remedy) in cases {
+        let bad = good.replacen(from, to, 1);
+        assert_ne!(bad, good, "{from}");
+        let error = parse::<F>(&bad, &Overrides::default()).expect_err(to);
+        let error = format!("{error:#}");
+        assert!(error.contains(remedy), "{to}: no {remedy:?} in: {error}");
+        assert!(error.contains(&format!("line {line}")), "{to}: not line {line}: {error}");
+    }
+}
+
+#[test]
+fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
+    let long = "serial = \"123456789012345678901\"";
+    refuses::<BoxFile>(
+        BOX,
+        &[
+            ("name = \"disk0\"", "nmae = \"disk0\"", 8, "`name`"),
+            ("serial = \"ES0001\"", "serail = \"ES0001\"", 9, "`serial`"),
+            ("kind = \"nvme\"", "kind = \"floppy\"", 7, "nvme"),
+            ("kind = \"packet\"", "kind = \"pakcet\"", 4, "`packet`"),
+            ("interface = \"eth0\"", "listen = \"eth0\"", 5, "ADDRESS:PORT"),
+            ("interface = \"eth0\"", "listen = \"0.0.0.0:1\"", 3, "change the kind"),
+            ("interface = \"eth0\"", "interface = \"eth0\"\nimpair = \"lost=1%\"", 6, "loss"),
+            ("name = \"box\"", "name = \"\"", 2, "1 to 255"),
+            ("name = \"box\"", "name = \"box\"\nbusy_poll = \"50\"", 3, "unit"),
+            ("name = \"disk0\"", "name = \"\"", 8, "1 to 32"),
+            ("serial = \"ES0001\"", "serial = \"\"", 9, "1 to 20"),
+            ("serial = \"ES0001\"", long, 9, "1 to 20"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nmodel = \"\"", 10, "1 to 40"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nqueue_pairs = 65", 10, "1 to 64"),
+            ("serial = \"ES0001\"", "serial = \"A\"\ncmb_bytes = 5000", 10, "power of two"),
+            ("path = \"/disk.img\"", "path = \"/d\"\nblock_bytes = 520", 12, "512 or 4096"),
+            ("path = \"/disk.img\"", "path = \"/d\"\nmemory = \"1 GiB\"", 6, "not both"),
+            ("path = \"/disk.img\"", "read_only = true", 6, "or memory"),
+            ("path = \"/disk.img\"", "memory = \"a lot\"", 11, "\"1 GiB\""),
+            ("path = \"/disk.img\"", "memory = \"5000 B\"", 11, "multiple of 4096"),
+            ("[[device]]", "[session]\nwindow_frames = 3\n[[device]]", 7, "16 to 4096"),
+            ("[[device]]", "[session]\ndead_after = \"9s\"\n[[device]]", 6, "4s or less"),
+            ("[[device.namespace]]\npath = \"/disk.img\"\n", "", 6, "add at least one"),
+        ],
+    );
+    let twice = BOX[BOX.find("[[device]]").unwrap()..].to_owned();
+    let error = parse::<BoxFile>(&format!("{BOX}{twice}"), &Overrides::default()).unwrap_err();
+    assert!(format!("{error:#}").contains("line 12"), "{error:#}");
+}
+
+#[test]
+fn in_a_fabric_a_slot_needs_no_address() {
+    let host = HOST.replace("[[slot]]", "[fabric]\n[[slot]]").replace("box = \"02:00:00:00:00:02\"\n", "");
+    let options = parse::<HostFile>(&host, &Overrides::default()).unwrap();
+    let slot = &options.slots[0];
+    assert_eq!((&slot.wanted, &slot.routes), (&Wanted::Name("disk0".to_owned()), &None));
+    assert_eq!(options.fabric.unwrap().interval, Duration::from_millis(100));
+    let serial = host.replace("device = \"disk0\"", "serial = \"ES0001\"");
+    let options = parse::<HostFile>(&serial, &Overrides::default()).unwrap();
+    assert_eq!(options.slots[0].wanted, Wanted::Serial("ES0001".to_owned()));
+    refuses::<HostFile>(
+        &host,
+        &[
+            ("[fabric]\n", "", 6, "[fabric]"),
+            ("[fabric]", "[fabric]\ngroup = 4001", 7, "1 to 4000"),
+            ("[fabric]", "[fabric]\ninterval = \"1ms\"", 6, "10ms to 60s"),
+            ("[fabric]", "[fabric]\nhold = \"1s\"", 6, "belongs to a box"),
+            ("[fabric]", "[fabric]\npeers = [\"10.0.0.1:1\"]", 6, "no link leads"),
+            ("[fabric]", "[fabric]\npeer = []", 7, "`peers`"),
+            ("device = \"disk0\"", "device = \"disk0\"\nserial = \"A\"", 7, "not both"),
+        ],
+    );
+    let io_box = BOX.replace("[[device]]", "[fabric]\ngroup = 7\n[[device]]");
+    let options = parse::<BoxFile>(&io_box, &Overrides::default()).unwrap();
+    assert_eq!(options.devices[0].group, Group::new(7));
+    refuses::<BoxFile>(BOX, &[("serial = ", "group = 7\nserial = ", 6, "add [fabric]")]);
+}
+
+#[test]
+fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
+    refuses::<HostFile>(
+        HOST,
+        &[
+            ("socket =", "scoket =", 9, "`socket`"),
+            ("02:00:00:00:00:02", "nowhere", 8, "MAC"),
+            ("02:00:00:00:00:02", "10.0.0.1:4700", 6, "MAC"),
+            ("interface = \"eth0\"", "listen = \"0.0.0.0:0\"", 3, "change the kind"),
+            ("device = \"disk0\"", "device = \"disk0\"\ninterrupts = \"intx\"", 8, "`msi-x`"),
+        ],
+    );
+    let udp =
+        HOST.replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"udp\"\nlisten = \"0.0.0.0:0\"");
+    refuses::<HostFile>(&udp, &[("disk0", "disk1", 6, "ADDRESS:PORT")]);
+    let xdp = HOST.replace("kind = \"packet\"", "kind = \"xdp\"\nqueue = 1\nmode = \"native\"");
+    let options = parse::<HostFile>(&xdp, &Overrides::default()).unwrap();
+    let (interface, mode) = ("eth0".to_owned(), XdpMode::Native);
+    assert_eq!(options.links[0].kind, LinkKind::Xdp { interface, queue: 1, mode });
+    refuses::<HostFile>(
+        &xdp,
+        &[
+            ("native", "fast", 6, "`generic`"),
+            ("= 1", "= 1024", 5, "1023"),
+            ("\"xdp\"", "\"packet\"", 3, "\"xdp\""),
+        ],
+    );
+    let ring = HOST
+        .replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"ring\"\nhub = \"/run/hub\"\nport = 1")
+        .replace("02:00:00:00:00:02", "ring:2");
+    parse::<HostFile>(&ring, &Overrides::default()).unwrap();
+    let dpdk = HOST.replace(
+        "kind = \"packet\"\ninterface = \"eth0\"",
+        "kind = \"dpdk\"\ndevice = \"net_memif0\"\nmtu = 9000\nmac = \"02:00:00:00:00:01\"\neal = [\"--no-huge\"]",
+    );
+    parse::<HostFile>(&dpdk, &Overrides::default()).unwrap();
+    refuses::<HostFile>(
+        &dpdk,
+        &[
+            ("device = \"net_memif0\"\n", "", 3, "net_memif0,role"),
+            ("mtu = 9000", "mtu = 9300", 3, "576 to 9216"),
+            ("02:00:00:00:00:01", "any", 7, "no MAC"),
+            ("\"02:00:00:00:00:02\"", "\"ring:2\"", 9, "MAC"),
+            ("kind = \"dpdk\"", "kind = \"packet\"", 3, "change the kind"),
+        ],
+    );
+    refuses::<HostFile>(
+        &ring,
+        &[
+            ("port = 1", "", 3, "needs port"),
+            ("port = 1", "mtu = 1500", 3, "belongs to kind = \"udp\""),
+            ("ring:2", "memory:2", 7, "ring:N"),
+        ],
+    );
+    let twice = HOST[HOST.find("[[slot]]").unwrap()..].to_owned();
+    let error = parse::<HostFile>(&format!("{HOST}{twice}"), &Overrides::default()).unwrap_err();
+    assert!(format!("{error:#}").contains("line 10"), "{error:#}");
+}
