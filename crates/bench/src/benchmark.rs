@@ -97,6 +97,13 @@ pub(crate) const BENCHMARKS: &[Benchmark] = &[
         points: mtu,
     },
     Benchmark {
+        name: "payload",
+        title: "4 KiB accesses at queue depth 32 over the payload of a TLP",
+        over: "payload of a TLP, bytes",
+        measure: Measure::Kiops,
+        points: payload,
+    },
+    Benchmark {
         name: "peers",
         title: "All contenders side by side",
         over: "block size, bytes",
@@ -195,6 +202,16 @@ fn mtu() -> Vec<Point> {
         let setups: Vec<Setup> =
             links.into_iter().chain([Contender::Spdk]).map(|one| Setup { mtu, ..Setup::new(one) }).collect();
         points.extend(on_all(&setups, [(4096, 32)], |_, _| mtu.into()));
+    }
+    points
+}
+
+fn payload() -> Vec<Point> {
+    let links = [Link::Packet, Link::Published, Link::Udp, Link::Ring].map(Contender::Etherslot);
+    let mut points = Vec::new();
+    for payload in powers(7..=12) {
+        let setup = |one| Setup { payload: payload as u16, ..Setup::new(one) };
+        points.extend(on_all(&links.map(setup), [(4096, 32)], |_, _| payload));
     }
     points
 }

@@ -16,13 +16,18 @@ const MEMIF_MIB: u32 = 256;
 const BOX_RING: u16 = 1;
 const HOST_RING: u16 = 2;
 
+/// The payload of a TLP where nothing else is said, bytes.
+const USUAL_PAYLOAD: u16 = 4096;
+/// The same of the published version: no chipset of its time granted a device more.
+const PUBLISHED_PAYLOAD: u16 = 256;
+
 /// A way of Etherslot between initiator and box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Link {
     /// `AF_PACKET`.
     Packet,
-    /// `AF_PACKET` with one TLP a frame, as in the published kernel version.
+    /// `AF_PACKET` with one TLP a frame of at most [`PUBLISHED_PAYLOAD`] bytes, as in the published kernel version.
     Published,
     /// UDP with segmentation offload.
     Udp,
@@ -136,6 +141,8 @@ pub(crate) struct Setup {
     pub(crate) mtu: u16,
     /// Devices in the box: one is loaded, hosts hold the others. Of the peers: 1.
     pub(crate) devices: u16,
+    /// The largest payload of a TLP, bytes; means nothing to the peers.
+    pub(crate) payload: u16,
     /// Whether the server sleeps when it has nothing to do, so that its CPU time is that of its work.
     pub(crate) sleeps: bool,
 }
@@ -143,13 +150,15 @@ pub(crate) struct Setup {
 impl Setup {
     /// Jumbo frames, one device, polling.
     pub(crate) fn new(contender: Contender) -> Self {
-        Self { contender, mtu: 9000, devices: 1, sleeps: false }
+        let is_published = contender == Contender::Etherslot(Link::Published);
+        let payload = if is_published { PUBLISHED_PAYLOAD } else { USUAL_PAYLOAD };
+        Self { contender, mtu: 9000, devices: 1, payload, sleeps: false }
     }
 
     /// Unique among setups; good for names of files.
     pub(crate) fn name(self) -> String {
         let name = self.contender.name().replace([' ', '/'], "-");
-        format!("{name}-{}-{}-{}", self.mtu, self.devices, u8::from(self.sleeps))
+        format!("{name}-{}-{}-{}-{}", self.mtu, self.devices, self.payload, u8::from(self.sleeps))
     }
 
     /// In what it is not the usual one, in words.
@@ -192,7 +201,8 @@ mod tests {
         let mut names = BTreeSet::new();
         for contender in Contender::all() {
             let setup = Setup::new(contender);
-            let others = [setup, Setup { mtu: 1500, ..setup }, Setup { sleeps: true, ..setup }];
+            let payload = Setup { payload: 128, ..setup };
+            let others = [setup, Setup { mtu: 1500, ..setup }, payload, Setup { sleeps: true, ..setup }];
             for setup in others {
                 assert!(names.insert(setup.name()) && !setup.name().contains('/'));
             }

@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::link_spec::DPDK_MTU;
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceOptions, FabricOptions, Group, HostOptions, Interrupts, LinkKind,
-    LinkOptions, LoopOptions, MAX_PATHS, NamespaceOptions, NvmeOptions, Routes, SessionOptions, SlotOptions,
-    Wanted, XdpMode,
+    LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions, Routes,
+    SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -128,6 +128,9 @@ struct Session {
     one_tlp_a_frame: bool,
     /// Memory comes along with doorbells: yes, if it is not said.
     read_ahead: Option<bool>,
+    /// The largest payload of a TLP.
+    #[serde(deserialize_with = "value::max_payload")]
+    max_payload: Option<u16>,
     /// The most paths of a session.
     #[serde(deserialize_with = "value::paths")]
     paths: Option<u8>,
@@ -377,6 +380,7 @@ fn session_options(session: &Session, links: usize) -> Result<SessionOptions> {
         classic: session.classic,
         one_tlp_a_frame: session.one_tlp_a_frame,
         read_ahead: session.read_ahead.unwrap_or(true),
+        max_payload: session.max_payload.unwrap_or(MAX_PAYLOAD_BYTES),
         paths: session.paths.unwrap_or(links as u8),
         window_frames: session.window_frames,
         dead_after,
@@ -524,6 +528,13 @@ impl File for BoxFile {
 
     fn options(self, text: &str, overrides: &Overrides) -> Result<BoxOptions> {
         let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        if let Some(session) = &self.session {
+            ensure!(
+                session.get_ref().max_payload.is_none(),
+                "{}: max_payload is for hosts: a box keeps to what its host says",
+                place(text, session)
+            );
+        }
         let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, true)?;
         ensure!(!self.devices.is_empty(), "the box has no [[device]]: add at least one");
         let mut devices = Vec::new();

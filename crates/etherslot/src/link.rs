@@ -12,7 +12,8 @@ use etherslot_runtime::link_test::{
     self, EndOptions, Flow, Latency, Phase, Progress, RECORD_BYTES, Report, TestOptions,
 };
 use etherslot_runtime::options::{
-    Address, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, Routes, SessionOptions,
+    Address, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES, Routes,
+    SessionOptions,
 };
 
 use crate::config;
@@ -131,6 +132,7 @@ impl End {
             classic,
             one_tlp_a_frame: false,
             read_ahead: true,
+            max_payload: MAX_PAYLOAD_BYTES,
             paths: kinds.len() as u8,
             window_frames,
             dead_after: config::DEFAULT_DEAD_AFTER,

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use etherslot_runtime::options::{Address, Group, Impairment, MAX_PATHS};
+use etherslot_runtime::options::{Address, Group, Impairment, MAX_PATHS, MAX_PAYLOAD_BYTES};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
@@ -84,6 +84,20 @@ pub(crate) fn mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[
 /// `[link] impair`.
 pub(crate) fn faults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     checked(deserializer, |text: String| text.parse::<Impairment>().map(|_| Some(text)))
+}
+
+/// `[session] max_payload`.
+pub(crate) fn max_payload<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    checked(deserializer, |bytes| payload(bytes).map(Some))
+}
+
+/// A `Max_Payload_Size` that PCI Express knows.
+pub(crate) fn payload(bytes: u16) -> Result<u16, String> {
+    if bytes.is_power_of_two() && (128..=MAX_PAYLOAD_BYTES).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("{bytes} has to be a power of two from 128 to {MAX_PAYLOAD_BYTES}"))
+    }
 }
 
 /// `[session] window_frames`.

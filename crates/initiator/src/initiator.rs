@@ -42,6 +42,11 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
         self.machine.node_mut().set_group(group);
     }
 
+    /// The largest payload of TLPs; to be said before the first poll ([`HostNode::set_max_payload`]).
+    pub fn set_max_payload(&mut self, bytes: u16) {
+        self.machine.node_mut().set_max_payload(bytes);
+    }
+
     /// The box may give the device now ([`HostNode::ask_again`]).
     pub fn ask_again(&mut self) {
         self.machine.node_mut().ask_again(0);

@@ -18,7 +18,7 @@ use crate::guard::{GuardCounters, HostGuard, PeerKeys, Protection, Security, des
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
 use crate::out::send_control;
 use crate::random::Epochs;
-use crate::slot::{Slot, SlotCounters};
+use crate::slot::{MAX_PAYLOAD_BYTES, Slot, SlotCounters};
 
 /// After the loss of a session, the next attempt comes this much later.
 const RECONNECT_NS: u64 = 50_000_000;
@@ -81,6 +81,7 @@ pub struct HostNode<A> {
     /// For each slot, its peer, once it is known.
     peer_of: Vec<Option<usize>>,
     group: Option<Group>,
+    max_payload_bytes: u16,
     counters: HostCounters,
     /// Sessions that end are not followed by others.
     is_closing: bool,
@@ -132,6 +133,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             slots: Vec::new(),
             peer_of: Vec::new(),
             group: None,
+            max_payload_bytes: MAX_PAYLOAD_BYTES,
             counters: HostCounters::default(),
             is_closing: false,
         };
@@ -150,9 +152,22 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         self.group = group;
     }
 
+    /// The largest payload of TLPs, a power of two from 128 to 4096 bytes (`Max_Payload_Size`, 7.5.3.4); to be said before the
+    /// first poll. 4096, if it is not said.
+    ///
+    /// # Panics
+    /// If it is something else.
+    pub fn set_max_payload(&mut self, bytes: u16) {
+        assert!(bytes.is_power_of_two() && (128..=MAX_PAYLOAD_BYTES).contains(&bytes), "{bytes} bytes");
+        self.max_payload_bytes = bytes;
+        self.slots.iter_mut().for_each(|slot| slot.set_max_payload(bytes));
+    }
+
     /// One more slot, whose box is not known yet ([`HostNode::route`]); its number. The name may change with the box.
     pub fn add_slot(&mut self, name: Name, hide_msix: bool) -> usize {
-        self.slots.push(Slot::new(self.slots.len(), name, 0, hide_msix));
+        let mut slot = Slot::new(self.slots.len(), name, 0, hide_msix);
+        slot.set_max_payload(self.max_payload_bytes);
+        self.slots.push(slot);
         self.peer_of.push(None);
         self.slots.len() - 1
     }

@@ -19,4 +19,4 @@ pub use etherslot_seal as seal;
 pub use guard::{GuardCounters, Protection, Security};
 pub use host_api::{Accepted, Device, Guest, Interrupt, Interrupts, Refused};
 pub use host_node::{HostCounters, HostNode, SlotConfig};
-pub use slot::SlotCounters;
+pub use slot::{MAX_PAYLOAD_BYTES, SlotCounters};

@@ -3,7 +3,7 @@
 mod support;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_node::SlotCounters;
+use etherslot_node::{MAX_PAYLOAD_BYTES, SlotCounters};
 use etherslot_pci::endpoint::AheadCounters;
 use etherslot_pci::function::{
     BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, MsixSpec, ReadAhead, ResetKind,
@@ -39,10 +39,14 @@ fn jumbo() -> Config {
 
 impl Driver {
     fn new(host: &Config, io_box: &Config) -> Self {
+        Self::with_payload(host, io_box, MAX_PAYLOAD_BYTES)
+    }
+
+    fn with_payload(host: &Config, io_box: &Config, max_payload_bytes: u16) -> Self {
         let medium = Disk::new(Options::default()).medium();
         let namespaces = vec![Namespace::new(Box::new(medium), 512)];
         let nvme = Nvme::new(NvmeConfig { namespaces, ..NvmeConfig::default() }).unwrap();
-        let world = World::with_device(Box::new(nvme), host, io_box);
+        let world = World::with_payload(Box::new(nvme), host, io_box, max_payload_bytes);
         let mut driver = Self { world, tails: [0; 2], heads: [0; 2], phases: [1; 2] };
         driver.start();
         driver
@@ -187,6 +191,30 @@ fn a_command_and_its_data_arrive_with_the_doorbell() {
         assert_eq!(driver.finish(), 0);
         driver.fill(DATA, 4096, block as u8);
         assert!(driver.memory(DATA, 4096) == driver.memory(DATA + 0x2000, 4096), "block {block}");
+    }
+}
+
+#[test]
+fn tlps_carry_no_more_than_the_host_grants() {
+    let config = Config { read_ahead: false, one_record_a_frame: true, ..jumbo() };
+    for payload in [128, 256, 4096] {
+        let mut driver = Driver::with_payload(&config, &config, payload);
+        driver.fill(DATA, 4096, 1);
+        let pieces = 4096 / u64::from(payload);
+        for (opcode, from_device, from_host) in [(WRITE, 0, pieces), (READ, pieces, 0)] {
+            driver.world.run(MS);
+            let frames = driver.frames();
+            driver.io(opcode, 0, 8, DATA + if opcode == READ { 0x2000 } else { 0 }, 0);
+            driver.ring(1);
+            driver.world.run(MS);
+            let after = driver.frames();
+            assert_eq!(driver.finish(), 0);
+            // The doorbell, the command, the data; the command's read, those of the data, completion and interrupt.
+            let sent = (after.0 - frames.0, after.1 - frames.1);
+            let reads = if opcode == WRITE { 1 } else { 0 };
+            assert_eq!(sent, (2 + from_host, 3 + reads + from_device), "{opcode}, {payload} bytes");
+        }
+        assert!(driver.memory(DATA, 4096) == driver.memory(DATA + 0x2000, 4096));
     }
 }
 

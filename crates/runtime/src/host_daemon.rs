@@ -257,6 +257,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut station = Station::open(&options.run, &options.links)?;
     let config = station.session_config(&options.session, &options.run.name);
     let mut node = HostNode::new(config, identity::seed(), &[]);
+    node.set_max_payload(options.session.max_payload);
     for slot in &options.slots {
         // Of a device that is found by its serial number the name is not known yet.
         let name = Name::new(&slot.device).ok_or_else(|| StartError::Device {

@@ -215,6 +215,7 @@ impl Client {
             let [first, further @ ..] = found.ways.as_slice() else { return Err(not_found()) };
             let driver = options.driver.clone();
             let mut initiator = Initiator::new(session, identity::seed(), found.name, *first, driver);
+            initiator.set_max_payload(options.session.max_payload);
             for &further in further {
                 initiator.add_address(*first, further);
             }

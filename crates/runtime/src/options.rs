@@ -8,6 +8,7 @@ use std::time::Duration;
 pub use etherslot_netio::Address;
 pub use etherslot_netio::impair::Impairment;
 pub use etherslot_netio::xdp::XdpMode;
+pub use etherslot_node::MAX_PAYLOAD_BYTES;
 pub use etherslot_session::MAX_PATHS;
 
 pub use etherslot_wire::discovery::Group;
@@ -169,6 +170,8 @@ pub struct SessionOptions {
     pub one_tlp_a_frame: bool,
     /// Send memory along with doorbells, and take what is sent.
     pub read_ahead: bool,
+    /// The largest payload of a host's TLPs, a power of two from 128 to 4096 bytes.
+    pub max_payload: u16,
     /// Frames in flight and held out of order; by default as many as the link's frame size asks for.
     pub window_frames: Option<u16>,
     /// The most paths of a session.

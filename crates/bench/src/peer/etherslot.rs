@@ -103,6 +103,7 @@ impl Etherslot {
         let warm_up = if self.setup.sleeps { 0.0 } else { time.as_secs_f64().min(WARM_UP) };
         command.args(["--warm-up", &warm_up.to_string()]);
         command.args(["--seconds", &time.as_secs_f64().to_string(), "--output", "json"]);
+        command.args(["--max-payload", &self.setup.payload.to_string()]);
         if self.link.one_tlp_a_frame() {
             command.arg("--one-tlp-a-frame");
         }
@@ -130,7 +131,7 @@ fn configuration(setup: Setup, link: Link, folder: &str, memory_mib: u32) -> Str
     let dead_after = if setup.devices > 1 { "4s" } else { "1s" };
     let _ = writeln!(text, "[session]\ndead_after = \"{dead_after}\"");
     if link.one_tlp_a_frame() {
-        text.push_str("one_tlp_a_frame = true\n");
+        text.push_str("one_tlp_a_frame = true\nread_ahead = false\n");
     }
     for device in 0..setup.devices {
         let mib = if device == 0 { memory_mib } else { IDLE_MIB };

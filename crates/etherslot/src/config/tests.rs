@@ -121,6 +121,8 @@ fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
             ("path = \"/disk.img\"", "memory = \"5000 B\"", 11, "multiple of 4096"),
             ("[[device]]", "[session]\nwindow_frames = 3\n[[device]]", 7, "16 to 4096"),
             ("[[device]]", "[session]\ndead_after = \"9s\"\n[[device]]", 6, "4s or less"),
+            ("[[device]]", "[session]\nmax_payload = 100\n[[device]]", 7, "power of two"),
+            ("[[device]]", "[session]\nmax_payload = 256\n[[device]]", 6, "for hosts"),
             ("[[device.namespace]]\npath = \"/disk.img\"\n", "", 6, "add at least one"),
         ],
     );

@@ -8,11 +8,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use etherslot_runtime::initiator::{Client, ClientDevice, ClientOptions, driver::nvme};
 use etherslot_runtime::options::{
-    Address, HostOptions, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, Routes, SessionOptions,
-    Wanted,
+    Address, HostOptions, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES,
+    Routes, SessionOptions, Wanted,
 };
 
 use crate::config;
+use crate::value;
 
 /// The links to the box, and how to wait for it.
 #[derive(Args, Clone)]
@@ -34,6 +35,9 @@ pub(crate) struct Reach {
     /// Send every TLP in a frame of its own, as the published kernel version does: to compare with.
     #[arg(long, conflicts_with = "config")]
     one_tlp_a_frame: bool,
+    /// The largest payload of a TLP, bytes: a power of two from 128 to 4096.
+    #[arg(long, conflicts_with = "config", default_value_t = MAX_PAYLOAD_BYTES, value_parser = payload)]
+    max_payload: u16,
     /// Write all frames of the link to this pcapng file.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -59,6 +63,10 @@ pub(crate) struct Target {
 /// A name that no other running node of this machine has: a box takes the later of two for the earlier one's next life.
 pub(crate) fn node_name(purpose: &str) -> String {
     format!("{purpose}-{}", std::process::id())
+}
+
+fn payload(text: &str) -> Result<u16, String> {
+    value::payload(text.parse().map_err(|_| format!("{text:?} is no number of bytes"))?)
 }
 
 fn faults(text: &str) -> Result<String, String> {
@@ -207,6 +215,7 @@ impl Reach {
             classic: false,
             one_tlp_a_frame: self.one_tlp_a_frame,
             read_ahead: true,
+            max_payload: self.max_payload,
             window_frames: None,
             paths: kinds.len() as u8,
             dead_after: config::DEFAULT_DEAD_AFTER,

@@ -5,8 +5,7 @@ use etherslot_wire::tlp::{Header, MemRequest, Op};
 
 use super::ahead::Rung;
 use super::{
-    ACCESS_BYTES, ACCESS_TIMEOUT_NS, AccessKind, BLOCKED_NS, MAX_PAYLOAD_BYTES, OUTGOING, Outgoing, Purpose,
-    ROOT, Slot, State,
+    ACCESS_BYTES, ACCESS_TIMEOUT_NS, AccessKind, BLOCKED_NS, OUTGOING, Outgoing, Purpose, ROOT, Slot, State,
 };
 use crate::guest_config::{BYTES, GuestConfig, WRITES};
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
@@ -131,7 +130,8 @@ impl Slot {
         let mut done = 0;
         while done < data.len() {
             let at = address + done as u64;
-            let bytes = (data.len() - done).min(4096 - (at & 0xFFF) as usize).min(MAX_PAYLOAD_BYTES as usize);
+            let bytes =
+                (data.len() - done).min(4096 - (at & 0xFFF) as usize).min(self.max_payload_bytes as usize);
             let sent = MemRequest::covering(ROOT, 0, at, bytes).is_some_and(|request| {
                 send_tlp(session, self.stream, &Header::new(Op::MemWrite(request)), &data[done..done + bytes])
             });

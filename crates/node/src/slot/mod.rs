@@ -28,7 +28,7 @@ const MESSAGE_ADDRESS: u64 = 0xFFFF_FFFF_FEE0_0000;
 /// The host node's ID as Requester: the Root Complex of the session's hierarchy.
 const ROOT: FunctionId = FunctionId::new(0, 0, 0);
 /// The most data of one TLP either way; the host node's Root Complex takes any size.
-pub(crate) const MAX_PAYLOAD_BYTES: u16 = 4096;
+pub const MAX_PAYLOAD_BYTES: u16 = 4096;
 /// Guest accesses under way at once.
 const ACCESSES: usize = 8;
 /// Requests that may wait to be sent before further accesses are refused: more than one access or one set-up of all
@@ -173,6 +173,8 @@ pub(crate) struct Slot {
     pub(crate) stream: u16,
     pub(crate) counters: SlotCounters,
     index: usize,
+    /// Of TLPs, granted to the Function and kept to here.
+    max_payload_bytes: u16,
     hide_msix: bool,
     state: State,
     port: FunctionId,
@@ -225,6 +227,7 @@ impl Slot {
             stream,
             counters: SlotCounters::default(),
             index,
+            max_payload_bytes: MAX_PAYLOAD_BYTES,
             hide_msix,
             state: State::Detached,
             port: FunctionId::default(),
@@ -245,6 +248,11 @@ impl Slot {
             reads: VecDeque::with_capacity(WAITING_READS),
             ahead: ReadAhead::default(),
         }
+    }
+
+    /// To be said before the Function is attached. A power of two from 128 to [`MAX_PAYLOAD_BYTES`].
+    pub(crate) fn set_max_payload(&mut self, bytes: u16) {
+        self.max_payload_bytes = bytes;
     }
 
     /// The session to the box is up: the Function is to be asked for.

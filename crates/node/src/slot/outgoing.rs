@@ -76,7 +76,7 @@ impl Slot {
         let attach = Message::Attach {
             name: self.name,
             stream: self.stream,
-            max_payload_bytes: MAX_PAYLOAD_BYTES,
+            max_payload_bytes: self.max_payload_bytes,
             max_read_request_bytes: MAX_PAYLOAD_BYTES,
         };
         let sent = send_control(session, etherslot_wire::control::CONTROL_STREAM, attach);
@@ -309,7 +309,8 @@ impl Slot {
             let address = request.address + lead as u64;
             // A zero-length read (2.2.5) asks for nothing and is answered whatever the memory.
             let asks = request.first_be != 0;
-            let parts = completer::completions(&request, ROOT, completer::ROOT_RCB_BYTES, MAX_PAYLOAD_BYTES);
+            let parts =
+                completer::completions(&request, ROOT, completer::ROOT_RCB_BYTES, self.max_payload_bytes);
             let mut parts = parts.starting_at(read.sent as usize);
             let mut faulted = false;
             while session.room_for(self.stream) != 0

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use etherslot_node::seal::{Credentials, Entropy, FabricKey, NodeKey, Peers, PublicKey, Suites};
 use etherslot_node::{
-    Accepted, BoxLimits, BoxNode, Device, Guest, HostNode, Interrupt, Interrupts, Refused, Security,
-    SlotConfig,
+    Accepted, BoxLimits, BoxNode, Device, Guest, HostNode, Interrupt, Interrupts, MAX_PAYLOAD_BYTES, Refused,
+    Security, SlotConfig,
 };
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::{BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, MsixSpec, ResetKind};
@@ -287,12 +287,24 @@ impl World {
 
     /// With this Function in place of the engine; the nodes' sessions differ as `host` and `io_box` say.
     pub fn with_device(function: Box<dyn Function>, host: &Config, io_box: &Config) -> Self {
+        Self::with_payload(function, host, io_box, MAX_PAYLOAD_BYTES)
+    }
+
+    /// The same with a host whose TLPs carry at most so much.
+    pub fn with_payload(
+        function: Box<dyn Function>,
+        host: &Config,
+        io_box: &Config,
+        max_payload_bytes: u16,
+    ) -> Self {
         let endpoint = Box::new(Endpoint::new(function, EndpointConfig::default()));
         let functions = vec![(Name::new("engine").unwrap(), endpoint)];
         let io_box = Config { node: NodeId([BOX; 16]), ..io_box.clone() };
         let host = Config { node: NodeId([HOST; 16]), ..host.clone() };
         let box_node = BoxNode::new(&io_box, BoxLimits::default(), 1, functions);
-        Self::between(HostNode::new(host, 2, &[slot("engine", false)]), box_node)
+        let mut host = HostNode::new(host, 2, &[slot("engine", false)]);
+        host.set_max_payload(max_payload_bytes);
+        Self::between(host, box_node)
     }
 
     fn of(host: HostNode<u8>) -> Self {
