@@ -211,7 +211,7 @@ fn tlps_carry_no_more_than_the_host_grants() {
             assert_eq!(driver.finish(), 0);
             // The doorbell, the command, the data; the command's read, those of the data, completion and interrupt.
             let sent = (after.0 - frames.0, after.1 - frames.1);
-            let reads = if opcode == WRITE { 1 } else { 0 };
+            let reads = u64::from(opcode == WRITE);
             assert_eq!(sent, (2 + from_host, 3 + reads + from_device), "{opcode}, {payload} bytes");
         }
         assert!(driver.memory(DATA, 4096) == driver.memory(DATA + 0x2000, 4096));
