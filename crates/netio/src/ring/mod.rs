@@ -14,6 +14,7 @@
 //! owner) can claim a number that nobody holds.
 
 mod hub;
+mod pace;
 mod queue;
 mod region;
 

@@ -8,9 +8,11 @@
 //! The other side's position is read only when the last one known does not suffice, so a cache line goes over once a burst
 //! each way.
 
+use std::mem;
 use std::sync::atomic::{Ordering, fence};
 
-use super::region::{Region, Word, awake};
+use super::pace::{self, Pace, Way};
+use super::region::{self, Region, Word, awake};
 use crate::MAX_FRAME_BYTES;
 
 /// Frames begin at multiples of this. A cache line would need twice the lines for small frames.
@@ -18,6 +20,8 @@ const ALIGN: usize = 8;
 const DESCRIPTOR_BYTES: usize = 8;
 /// What is written or read for longer than this is shown to the other side at once, so that both work at the same time.
 const SHOW_BYTES: u64 = 32 << 10;
+/// Frames from this size on are worth the question how to write them.
+const PACED_BYTES: usize = 2048;
 
 /// The other side wrote what cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,12 +40,15 @@ pub(super) struct Producer {
     shown: u64,
     /// The last known bytes read.
     tail: u64,
+    pace: Pace,
+    /// Something was written past the caches since the last show.
+    has_streamed: bool,
 }
 
 impl Producer {
     /// The producer of a ring that nothing was written to.
     pub(super) fn new(region: Region) -> Self {
-        Self { region, head: 0, shown: 0, tail: 0 }
+        Self { region, head: 0, shown: 0, tail: 0, pace: Pace::new(), has_streamed: false }
     }
 
     /// Whether the consumer has gone for good.
@@ -73,9 +80,26 @@ impl Producer {
             return Ok(false);
         }
         self.region.word(self.head).store(frame.len() as u64, Ordering::Relaxed);
-        self.region.store(self.head + DESCRIPTOR_BYTES as u64, frame);
+        self.write(self.head + DESCRIPTOR_BYTES as u64, frame);
         self.head += bytes;
         Ok(true)
+    }
+
+    #[inline]
+    fn write(&mut self, position: u64, frame: &[u8]) {
+        if frame.len() < PACED_BYTES {
+            self.region.store(position, frame);
+            return;
+        }
+        let (way, start) = (self.pace.way(), pace::ticks());
+        match way {
+            Way::Plain => self.region.store(position, frame),
+            Way::Streaming => {
+                self.region.store_streaming(position, frame);
+                self.has_streamed = true;
+            }
+        }
+        self.pace.learn(way, frame.len(), pace::ticks().wrapping_sub(start));
     }
 
     /// Whether enough was written to show it before the burst ends.
@@ -90,6 +114,9 @@ impl Producer {
             return false;
         }
         self.shown = self.head;
+        if mem::take(&mut self.has_streamed) {
+            region::end_streaming();
+        }
         self.region.header(Word::Head).store(self.head, Ordering::Release);
         // Either this load sees that the consumer sleeps, or the consumer sees the head before it does.
         fence(Ordering::SeqCst);

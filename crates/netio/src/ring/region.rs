@@ -40,6 +40,8 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// From this size on a copy is one string instruction. Below, its start costs more than it saves.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const STRING_BYTES: usize = 512;
+/// Of a cache line.
+const LINE_BYTES: usize = 64;
 
 /// The memory of one ring.
 pub(super) struct Region {
@@ -127,6 +129,55 @@ impl Region {
         self.store_piece(position.wrapping_add(first.len() as u64), second);
     }
 
+    /// The same past the caches, but for lines that are not written whole. Nothing of it is to be shown to the other side
+    /// before [`end_streaming`].
+    #[inline]
+    pub(super) fn store_streaming(&self, position: u64, bytes: &[u8]) {
+        let (first, second) = bytes.split_at(self.split(position, bytes.len()));
+        self.stream_piece(position, first);
+        self.stream_piece(position.wrapping_add(first.len() as u64), second);
+    }
+
+    #[inline]
+    fn stream_piece(&self, position: u64, bytes: &[u8]) {
+        // The data begin at a page, so positions are aligned as addresses are.
+        let to_line = position.wrapping_neg() as usize % LINE_BYTES;
+        let (head, rest) = bytes.split_at(to_line.min(bytes.len()));
+        let (lines, tail) = rest.split_at(rest.len() / LINE_BYTES * LINE_BYTES);
+        self.store_piece(position, head);
+        let at = position.wrapping_add(head.len() as u64);
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        self.store_piece(at, lines);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if !lines.is_empty() {
+            // SAFETY: `bytes` does not wrap around, so its lines stay in the data; the instructions read and write just these, as
+            // relaxed atomics would; `end_streaming` orders them before what shows them.
+            unsafe {
+                std::arch::asm!(
+                    "2:",
+                    "movups {a}, [{from}]",
+                    "movups {b}, [{from} + 16]",
+                    "movups {c}, [{from} + 32]",
+                    "movups {d}, [{from} + 48]",
+                    "movntps [{to}], {a}",
+                    "movntps [{to} + 16], {b}",
+                    "movntps [{to} + 32], {c}",
+                    "movntps [{to} + 48], {d}",
+                    "add {from}, 64",
+                    "add {to}, 64",
+                    "dec {lines}",
+                    "jnz 2b",
+                    from = inout(reg) lines.as_ptr() => _,
+                    to = inout(reg) self.pointer(at).as_ptr() => _,
+                    lines = inout(reg) lines.len() / LINE_BYTES => _,
+                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                    options(nostack),
+                );
+            }
+        }
+        self.store_piece(at.wrapping_add(lines.len() as u64), tail);
+    }
+
     #[inline]
     fn store_piece(&self, position: u64, bytes: &[u8]) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -185,6 +236,48 @@ impl Region {
         if !rest.is_empty() {
             let last = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
             rest.copy_from_slice(&last[..rest.len()]);
+        }
+    }
+}
+
+/// Everything that was streamed before is there for whoever sees what is written from now on.
+#[inline]
+pub(super) fn end_streaming() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a fence; every x86-64 has it.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_streamed_is_what_is_stored_and_nothing_beside_it_changes() {
+        let bytes: Vec<u8> = (0..9000_u32).map(|at| (at * 7 + at / 256) as u8 | 1).collect();
+        for (position, len) in [
+            (0, 64),
+            (8, 9000),
+            (56, 72),
+            (64, 63),
+            (72, 128),
+            (200, 4097),
+            (16_384 - 8, 300),
+            (16_384 - 4000, 9000),
+        ] {
+            let all_of = |write: fn(&Region, u64, &[u8])| {
+                let ([region, _], _) = Region::plain(16_384);
+                write(&region, position, &bytes[..len]);
+                end_streaming();
+                let mut all = vec![0; 16_384];
+                region.load(0, &mut all);
+                all
+            };
+            let (stored, streamed) = (all_of(Region::store), all_of(Region::store_streaming));
+            assert!(stored == streamed, "{len} bytes at {position}");
+            assert_eq!(streamed.iter().filter(|&&byte| byte != 0).count(), len, "{len} bytes at {position}");
         }
     }
 }
