@@ -113,7 +113,8 @@ fn is_same_life(before: &NodeStat, now: &NodeStat) -> bool {
 
 /// Everything of a node, with rates if it was asked `before`.
 pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
-    let NodeStat { name, role, version, uptime_ns, address, counters, port, sessions, slots } = stat;
+    let NodeStat { name, role, version, uptime_ns, address, counters, port, sessions, slots, fabric, leases } =
+        stat;
     let seconds = before.map_or(0.0, |before| (uptime_ns - before.uptime_ns) as f64 / 1e9);
     let role = match role {
         Role::Box => "box",
@@ -133,6 +134,14 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
         let before = before.and_then(|before| before.slots.iter().find(|known| known.device == slot.device));
         let before = before.map(|before| (&before.counters, seconds));
         table(&mut text, &format!("slot of {}", slot.device), &slot.counters, before);
+    }
+    if let Some(counters) = fabric {
+        let before = before.and_then(|before| Some((before.fabric.as_ref()?, seconds)));
+        table(&mut text, "fabric", counters, before);
+    }
+    if let Some(counters) = leases {
+        let before = before.and_then(|before| Some((before.leases.as_ref()?, seconds)));
+        table(&mut text, "leases", counters, before);
     }
     text
 }
@@ -245,6 +254,8 @@ mod tests {
                 hierarchy: None,
             }],
             slots: Vec::new(),
+            fabric: None,
+            leases: None,
         }
     }
 

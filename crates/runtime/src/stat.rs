@@ -49,6 +49,12 @@ pub struct NodeStat {
     /// The slots of a host node; the disks of an export.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<SlotStat>,
+    /// What a member of a fabric counts of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<Counted>,
+    /// What a box in a fabric counts of its leases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leases: Option<Counted>,
 }
 
 /// A session at one moment.
@@ -126,6 +132,8 @@ impl NodeStat {
             port: links.counters(),
             sessions: Vec::new(),
             slots: Vec::new(),
+            fabric: None,
+            leases: None,
         }
     }
 

@@ -8,7 +8,8 @@ pub mod view;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use etherslot_fabric::{
-    DirectoryConfig, Event, Identity, LeaseConfig, Leases, Member, MemberConfig, NodeEvent, Place as _, To,
+    Counters, DirectoryConfig, DirectoryCounters, Event, Identity, LeaseConfig, LeaseCounters, Leases,
+    Member, MemberConfig, NodeEvent, Place as _, To,
 };
 use etherslot_netio::Address;
 use etherslot_wire::NodeId;
@@ -21,6 +22,7 @@ use keep::Keeping;
 use view::{FabricView, OrderView, To as ViewTo};
 
 use crate::control::{Answer, NO_FABRIC, Request};
+use crate::counted::{Counted, counted};
 use crate::links::Links;
 use crate::options::{FabricOptions, LinkKind, LinkOptions, Via};
 use crate::stat::NodeStat;
@@ -229,7 +231,12 @@ impl Fabric {
     ) -> Result<Answer, String> {
         let member = || NO_FABRIC.to_owned();
         match request {
-            Request::Stat {} => Ok(Answer::Stat(Box::new(stat()))),
+            Request::Stat {} => {
+                let mut stat = Box::new(stat());
+                stat.fabric = fabric.as_deref().map(Self::counted);
+                stat.leases = fabric.and(leases).map(|leases| leases_counted(leases));
+                Ok(Answer::Stat(stat))
+            }
             Request::Ls {} => Ok(Answer::Ls(fabric.ok_or_else(member)?.view(now_ns))),
             Request::Order { device, to, dry_run, force } => {
                 let asked = Asked { device, to, dry_run: *dry_run, force: *force };
@@ -241,6 +248,26 @@ impl Fabric {
         }
     }
 
+    /// What was counted.
+    fn counted(&self) -> Counted {
+        let Counters { malformed, sent, dropped, relayed, orders } = *self.member.counters();
+        let DirectoryCounters { heartbeats, stale, refused, own, lost, events_dropped } =
+            *self.member.directory().counters();
+        Counted::from([
+            ("frames_sent", sent),
+            ("frames_dropped", dropped),
+            ("frames_malformed", malformed),
+            ("heartbeats", heartbeats),
+            ("heartbeats_stale", stale),
+            ("heartbeats_relayed", relayed),
+            ("own_id_heard", own),
+            ("nodes_lost", lost),
+            ("nodes_refused", refused),
+            ("orders_heard", orders),
+            ("events_dropped", events_dropped),
+        ])
+    }
+
     /// Where the device is that a slot is for.
     pub(crate) fn find(&self, wanted: &Wanted) -> Option<Found> {
         find::device(&self.member, wanted)
@@ -250,4 +277,10 @@ impl Fabric {
     pub(crate) fn group(&self) -> Option<Group> {
         self.member.identity().group
     }
+}
+
+fn leases_counted(leases: &Leases) -> Counted {
+    counted!(leases.counters() => LeaseCounters {
+        granted, denied, released, owners_lost, fenced, moved, rolled_back, refused,
+    })
 }

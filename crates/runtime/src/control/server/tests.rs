@@ -29,6 +29,8 @@ fn stat(sessions: usize) -> NodeStat {
         port: Counted::default(),
         sessions: vec![session; sessions],
         slots: Vec::new(),
+        fabric: None,
+        leases: None,
     }
 }
 
