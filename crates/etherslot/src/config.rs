@@ -13,14 +13,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::link_spec::DPDK_MTU;
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceOptions, FabricOptions, Group, HostOptions, Interrupts, LinkKind,
-    LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions, Routes,
-    SessionOptions, SlotOptions, Wanted, XdpMode,
+    LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions, PublicKey, Routes,
+    SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 use self::fabric::Fabric;
+use crate::security::{self, Security, SecurityFlags};
 use crate::value::{self, OneOrMore};
 
 /// A peer silent for this long is dead.
@@ -36,6 +37,7 @@ pub(crate) struct BoxFile {
     link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
     fabric: Option<Spanned<Fabric>>,
+    security: Option<Spanned<Security>>,
     #[serde(default, rename = "device")]
     devices: Vec<Spanned<Device>>,
 }
@@ -48,6 +50,7 @@ pub(crate) struct HostFile {
     link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
     fabric: Option<Spanned<Fabric>>,
+    security: Option<Spanned<Security>>,
     #[serde(default, rename = "slot")]
     slots: Vec<Spanned<Slot>>,
 }
@@ -63,6 +66,9 @@ struct Node {
     busy_poll: Option<Duration>,
     /// Where the control socket is, if not in its usual folder.
     control: Option<PathBuf>,
+    /// Whose members may use the control socket, too.
+    #[serde(default, deserialize_with = "value::user_group")]
+    control_group: Option<u32>,
 }
 
 /// Keys of all kinds of links; which belong together is seen to afterwards.
@@ -163,6 +169,9 @@ struct Device {
     queue_pairs: Option<u16>,
     #[serde(default, deserialize_with = "value::cmb_bytes")]
     cmb_bytes: Option<u32>,
+    /// The nodes that may have it, if not all.
+    #[serde(default, deserialize_with = "value::public_keys")]
+    owners: Option<Vec<PublicKey>>,
     #[serde(default, rename = "namespace")]
     namespaces: Vec<Namespace>,
 }
@@ -204,6 +213,9 @@ struct Slot {
     /// device is found in the fabric.
     #[serde(default, deserialize_with = "value::some_addresses")]
     r#box: Option<Vec<Address>>,
+    /// Who the box has to be.
+    #[serde(default, deserialize_with = "value::public_key")]
+    box_key: Option<PublicKey>,
     /// Where QEMU connects.
     socket: PathBuf,
     #[serde(default)]
@@ -226,6 +238,7 @@ pub(crate) struct Overrides {
     pub(crate) control: Option<PathBuf>,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) impair: Option<String>,
+    pub(crate) security: SecurityFlags,
 }
 
 /// A configuration file of either kind.
@@ -260,7 +273,7 @@ fn loop_options(node: &Node, overrides: &Overrides) -> Result<LoopOptions> {
     let is_possible = busy_poll.is_none_or(|time| time <= Duration::from_secs(10));
     ensure!(is_possible, "[node] busy_poll is more than 10s: use 10s or less");
     let control = overrides.control.clone().or_else(|| node.control.clone());
-    Ok(LoopOptions { name: node.name.clone(), busy_poll, control })
+    Ok(LoopOptions { name: node.name.clone(), busy_poll, control, control_group: node.control_group })
 }
 
 /// All links. What a flag says about the link, it says about each of them.
@@ -388,6 +401,21 @@ fn session_options(session: &Session, links: usize) -> Result<SessionOptions> {
     })
 }
 
+/// Of a node with these links.
+fn security_options(
+    text: &str,
+    security: Option<&Spanned<Security>>,
+    links: &[LinkOptions],
+    overrides: &Overrides,
+) -> Result<SecurityOptions> {
+    match security {
+        Some(table) => {
+            security::resolve(table.get_ref(), &overrides.security, links).with_context(|| place(text, table))
+        }
+        None => security::resolve(&Security::default(), &overrides.security, links),
+    }
+}
+
 /// What both kinds of files begin with.
 fn common(
     text: &str,
@@ -411,7 +439,7 @@ fn device_options(
     others: &[DeviceOptions],
     fabric: Option<&FabricOptions>,
 ) -> Result<DeviceOptions> {
-    let Device { name, serial, group, model, queue_pairs, cmb_bytes, namespaces, .. } = device;
+    let Device { name, serial, group, model, queue_pairs, cmb_bytes, owners, namespaces, .. } = device;
     ensure!(
         group.is_none() || fabric.is_some(),
         "[[device]] group belongs to a fabric: add [fabric], or remove it"
@@ -432,7 +460,7 @@ fn device_options(
         namespaces,
     };
     let group = group.or_else(|| fabric?.group);
-    Ok(DeviceOptions { name, group, nvme })
+    Ok(DeviceOptions { name, group, owners, nvme })
 }
 
 fn namespace_options(device: &str, namespace: Namespace) -> Result<NamespaceOptions> {
@@ -482,7 +510,7 @@ fn slot_options(
     others: &[SlotOptions],
     fabric: Option<&FabricOptions>,
 ) -> Result<SlotOptions> {
-    let Slot { device, serial, r#box: addresses, socket, interrupts } = slot;
+    let Slot { device, serial, r#box: addresses, box_key, socket, interrupts } = slot;
     let routes = addresses.map(|addresses| slot_routes(&addresses, links, others)).transpose()?;
     ensure!(
         routes.is_some() || fabric.is_some(),
@@ -520,7 +548,17 @@ fn slot_options(
         InterruptKind::MsiX => Interrupts::MsiX,
         InterruptKind::Msi => Interrupts::Msi,
     };
-    Ok(SlotOptions { device, wanted, routes, socket, interrupts })
+    ensure!(
+        box_key.is_none() || routes.is_some(),
+        "[[slot]] box_key belongs to a box that is named: add box, or name peers in [security]"
+    );
+    ensure!(
+        others
+            .iter()
+            .all(|other| other.routes.is_none() || other.routes != routes || other.box_key == box_key),
+        "[[slot]] device = {device:?}: the slots of a box have all to name the same box_key, or none"
+    );
+    Ok(SlotOptions { device, wanted, routes, box_key, socket, interrupts })
 }
 
 impl File for BoxFile {
@@ -536,13 +574,18 @@ impl File for BoxFile {
             );
         }
         let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, true)?;
+        let security = security_options(text, self.security.as_ref(), &links, overrides)?;
         ensure!(!self.devices.is_empty(), "the box has no [[device]]: add at least one");
         let mut devices = Vec::new();
         for device in self.devices {
             let place = place(text, &device);
-            devices.push(device_options(device.into_inner(), &devices, fabric.as_ref()).context(place)?);
+            let device =
+                device_options(device.into_inner(), &devices, fabric.as_ref()).context(place.clone())?;
+            let is_possible = device.owners.is_none() || matches!(security, SecurityOptions::Keys { .. });
+            ensure!(is_possible, "{place}: [[device]] owners needs keys: nodes without them are nobody");
+            devices.push(device);
         }
-        Ok(BoxOptions { run, links, session, devices, fabric })
+        Ok(BoxOptions { run, links, session, security, devices, fabric })
     }
 }
 
@@ -552,14 +595,18 @@ impl File for HostFile {
     fn options(self, text: &str, overrides: &Overrides) -> Result<HostOptions> {
         let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
         let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, false)?;
+        let security = security_options(text, self.security.as_ref(), &links, overrides)?;
         ensure!(!self.slots.is_empty(), "the host has no [[slot]]: add at least one");
         let mut slots = Vec::new();
         for slot in self.slots {
             let place = place(text, &slot);
-            let slot = slot_options(slot.into_inner(), &links, &slots, fabric.as_ref()).context(place)?;
+            let slot =
+                slot_options(slot.into_inner(), &links, &slots, fabric.as_ref()).context(place.clone())?;
+            let is_possible = slot.box_key.is_none() || matches!(security, SecurityOptions::Keys { .. });
+            ensure!(is_possible, "{place}: [[slot]] box_key needs keys: nodes without them are nobody");
             slots.push(slot);
         }
-        Ok(HostOptions { run, links, session, slots, fabric })
+        Ok(HostOptions { run, links, session, security, slots, fabric })
     }
 }
 

@@ -6,6 +6,7 @@ mod export;
 mod fabric;
 mod link;
 mod nvme;
+mod security;
 mod stat;
 mod units;
 mod value;
@@ -36,6 +37,8 @@ enum Command {
     Box(Daemon),
     /// Offers remote devices to virtual machines of this host, as vfio-user sockets.
     Host(Daemon),
+    /// Makes the keys that a node needs, and shows its public key.
+    Keygen(security::Keygen),
     /// Shows what running nodes of this machine count: sessions, round-trip times, losses.
     Stat(stat::Stat),
     /// Shows the fabric: hosts, boxes, devices, and who uses what.
@@ -77,6 +80,8 @@ struct Daemon {
     /// Make faults on purpose, as in `loss=1%,reorder=1%,duplicate=1%,seed=7`.
     #[arg(long, env = "ETHERSLOT_IMPAIR", value_name = "FAULTS")]
     impair: Option<String>,
+    #[command(flatten)]
+    security: security::SecurityFlags,
 }
 
 fn run(cli: Cli) -> Result<()> {
@@ -97,6 +102,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Box(daemon) => {
             let (check, path, overrides) = daemon.split();
             let options = config::read::<config::BoxFile>(&path, &overrides)?;
+            security::warn(&options.security);
             if !check {
                 etherslot_runtime::box_daemon::run(&options)?;
             }
@@ -104,6 +110,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Host(daemon) => {
             let (check, path, overrides) = daemon.split();
             let options = config::read::<config::HostFile>(&path, &overrides)?;
+            security::warn(&options.security);
             if !check {
                 // This very program, whatever has become of its file.
                 let mut keeper = process::Command::new("/proc/self/exe");
@@ -111,6 +118,7 @@ fn run(cli: Cli) -> Result<()> {
                 etherslot_runtime::host_daemon::run(options, keeper)?;
             }
         }
+        Command::Keygen(keygen) => keygen.run()?,
         Command::Stat(stat) => stat.run()?,
         Command::Ls(ls) => ls.run()?,
         Command::Assign(assign) => assign.run()?,
@@ -125,8 +133,8 @@ fn run(cli: Cli) -> Result<()> {
 
 impl Daemon {
     fn split(self) -> (bool, PathBuf, config::Overrides) {
-        let Self { config, check, busy_poll, control, capture, impair } = self;
-        (check, config, config::Overrides { busy_poll, control, capture, impair })
+        let Self { config, check, busy_poll, control, capture, impair, security } = self;
+        (check, config, config::Overrides { busy_poll, control, capture, impair, security })
     }
 }
 

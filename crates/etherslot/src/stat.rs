@@ -10,11 +10,14 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use etherslot_runtime::Counted;
 use etherslot_runtime::control::{self, AskError, Request};
-use etherslot_runtime::stat::{NodeStat, PathStat, Role, SessionStat};
+use etherslot_runtime::stat::{NodeStat, PathStat, Protection, Role, SessionStat};
 
+use crate::security::RED;
 use crate::units::{self, Grouped};
 
 const LINE_WIDTH: usize = 100;
+/// Red on a terminal.
+const PLAINTEXT: &str = "PLAINTEXT";
 /// Moves to the upper left of a terminal and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
@@ -61,6 +64,10 @@ impl Stat {
                         text.push('\n');
                     }
                 }
+            }
+            if stdout().is_terminal() && self.output == Output::Text {
+                let [red, back] = RED;
+                text = text.replace(PLAINTEXT, &format!("{red}{PLAINTEXT}{back}"));
             }
             let clears = self.watch.is_some() && self.output == Output::Text && stdout().is_terminal();
             let mut out = stdout().lock();
@@ -113,8 +120,20 @@ fn is_same_life(before: &NodeStat, now: &NodeStat) -> bool {
 
 /// Everything of a node, with rates if it was asked `before`.
 pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
-    let NodeStat { name, role, version, uptime_ns, address, counters, port, sessions, slots, fabric, leases } =
-        stat;
+    let NodeStat {
+        name,
+        role,
+        version,
+        uptime_ns,
+        address,
+        security,
+        counters,
+        port,
+        sessions,
+        slots,
+        fabric,
+        leases,
+    } = stat;
     let seconds = before.map_or(0.0, |before| (uptime_ns - before.uptime_ns) as f64 / 1e9);
     let role = match role {
         Role::Box => "box",
@@ -123,7 +142,17 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
     };
     let mut text =
         format!("{role} {name}   {address}   up {}   etherslot {version}\n", units::uptime(*uptime_ns));
+    let key = security.public_key.as_deref().unwrap_or_default();
+    let _ = match security.protection {
+        Protection::Keys => writeln!(text, "  public key {key}"),
+        Protection::Plaintext => writeln!(text, "  {PLAINTEXT}: whoever reaches the link can use everything"),
+        Protection::Memory => writeln!(text, "  without keys, over memory of this user"),
+    };
     table(&mut text, "node", counters, before.map(|before| (&before.counters, seconds)));
+    if security.protection == Protection::Keys {
+        let before = before.map(|before| (&before.security.counters, seconds));
+        table(&mut text, "security", &security.counters, before);
+    }
     table(&mut text, "link", port, before.map(|before| (&before.port, seconds)));
     for session in sessions {
         let before =
@@ -150,6 +179,8 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
 pub(crate) fn show_session(text: &mut String, session: &SessionStat, before: Option<(&SessionStat, f64)>) {
     let SessionStat {
         peer,
+        peer_key,
+        cipher,
         state,
         mode,
         frame_bytes,
@@ -169,6 +200,9 @@ pub(crate) fn show_session(text: &mut String, session: &SessionStat, before: Opt
         text,
         "  session with {peer}: {state}, {mode}, frames of {frame_bytes} B, {unacked_frames} on their way"
     );
+    if let (Some(key), Some(cipher)) = (peer_key, cipher) {
+        let _ = writeln!(text, "    {cipher}, public key {key}");
+    }
     let _ = writeln!(text, "    {}", show_gauges(gauges));
     for (index, PathStat { is_up, gauges, counters }) in paths.iter().enumerate() {
         let state = if *is_up { "up" } else { "down" };
@@ -219,6 +253,7 @@ fn table(text: &mut String, title: &str, counters: &Counted, before: Option<(&Co
 #[cfg(test)]
 mod tests {
     use super::*;
+    use etherslot_runtime::stat::SecurityStat;
     use etherslot_session::Counters;
 
     /// A node as it would answer.
@@ -239,11 +274,14 @@ mod tests {
             version: "0.1.0".to_owned(),
             uptime_ns,
             address: "02:00:00:00:00:02".to_owned(),
+            security: SecurityStat::default(),
             counters: Counted::from([("sessions_up", 1), ("sessions_dead", 0)]),
             port: Counted::from([("tx_frames", frames)]),
             sessions: vec![SessionStat {
                 peer: "02:00:00:00:00:01".to_owned(),
                 peer_node: None,
+                peer_key: Some("ab".repeat(32)),
+                cipher: Some("AES-256-GCM".to_owned()),
                 state: "up".to_owned(),
                 mode: "selective".to_owned(),
                 frame_bytes: 9000,
@@ -266,6 +304,7 @@ mod tests {
             assert!(text.contains(named.name), "{} is missing in\n{text}", named.name);
         }
         assert!(text.contains("srtt 43.2 us"), "{text}");
+        assert!(text.contains(PLAINTEXT) && text.contains("AES-256-GCM"), "{text}");
         assert!(text.lines().all(|line| line.len() <= LINE_WIDTH + 20), "{text}");
     }
 

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use etherslot_runtime::options::{Address, Group, Impairment, MAX_PATHS, MAX_PAYLOAD_BYTES};
+use etherslot_runtime::options::{Address, Group, Impairment, MAX_PATHS, MAX_PAYLOAD_BYTES, PublicKey};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
@@ -71,6 +71,42 @@ pub(crate) fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
 /// `[link] queue`.
 pub(crate) fn queue<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     checked(deserializer, |queue| in_range(queue, 0..=1023).map(|queue| Some(u32::from(queue))))
+}
+
+/// Public keys of nodes.
+pub(crate) fn public_keys<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<PublicKey>>, D::Error> {
+    checked(deserializer, |texts: Vec<String>| {
+        texts.iter().map(|text| key(text)).collect::<Result<_, _>>().map(Some)
+    })
+}
+
+/// A public key of a node.
+pub(crate) fn public_key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PublicKey>, D::Error> {
+    checked(deserializer, |text: String| key(&text).map(Some))
+}
+
+fn key(text: &str) -> Result<PublicKey, String> {
+    let told = "`etherslot keygen` on the node shows its public key";
+    text.parse().map_err(|error| format!("{text:?} is no public key: {error}; {told}"))
+}
+
+/// A group of users: its name in /etc/group, or its number.
+pub(crate) fn user_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    checked(deserializer, |name: String| {
+        if let Ok(number) = name.parse() {
+            return Ok(Some(number));
+        }
+        let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let number = groups.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(&name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+        });
+        number
+            .map(Some)
+            .ok_or_else(|| format!("there is no group {name:?} in /etc/group: make it, or write a number"))
+    })
 }
 
 /// An Ethernet address.

@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::keys::{KEY_VARIABLE, node_keys};
 use crate::net::{Net, Side};
 use crate::process::{Process, mortal};
 use crate::run::Run;
@@ -152,6 +153,10 @@ fn launch(run: &Run, namespace: &str, role: Role, name: &str, config: &str, star
     let mut command = mortal(Some(namespace), &etherslot_binary()?);
     command.arg(role.command()).arg("--config").arg(&file).current_dir(run.folder());
     // Nodes of other runs on this machine may have the same name.
+    // One that says nothing about keys has some.
+    if !config.contains("[security]") {
+        command.env(KEY_VARIABLE, node_keys(run, name)?);
+    }
     command.env("ETHERSLOT_CONTROL", run.path(&format!("{name}.control")));
     Process::start(name, command, &run.path(&format!("{name}.{start}.log")))
 }

@@ -26,6 +26,7 @@ pub mod fio;
 mod guest;
 mod initramfs;
 mod kernel;
+mod keys;
 mod net;
 mod packages;
 mod pcap;
@@ -43,6 +44,7 @@ pub use capture::{Capture, Captured, Keep};
 pub use daemon::{Daemon, Role, etherslot_binary, etherslot_command};
 pub use error::{Error, Result};
 pub use guest::{Console, Guest, GuestDevice, GuestFile, GuestOptions, Level};
+pub use keys::{KEY_VARIABLE, node_keys};
 pub use net::{
     BOX_MAC, Ethernet, HOST_MAC, INTERFACE, Net, NetOptions, SECOND_BOX_MAC, SECOND_HOST_MAC,
     SECOND_INTERFACE, Side, Traffic,

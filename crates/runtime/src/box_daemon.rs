@@ -119,7 +119,7 @@ fn open_medium(path: &Path, read_only: bool, block_bytes: u32) -> Result<FileMed
 
 /// Runs a box until SIGTERM or SIGINT.
 pub fn run(options: &BoxOptions) -> Result<(), StartError> {
-    let mut station = Station::open(&options.run, &options.links)?;
+    let mut station = Station::open(&options.run, &options.links, &options.security)?;
     let mut functions = Vec::new();
     let mut wakers = Vec::new();
     let mut told = Vec::new();
@@ -134,19 +134,40 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     }
     let config = station.session_config(&options.session, &options.run.name);
     let mut node = BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions);
+    if let Some(keys) = &station.keys {
+        node.protect(keys.security()?);
+    }
+    for device in &options.devices {
+        if let (Some(name), Some(owners)) = (Name::new(&device.name), &device.owners) {
+            node.set_owners(name, owners.clone());
+        }
+    }
     let mut fabric = match &options.fabric {
         None => None,
         Some(fabric) => {
             let (name, links) = (&options.run.name, &station.links);
             let devices = told.iter().map(|told| DeviceConfig { name: told.name, group: told.group });
             let mut leases = Leases::new(fabric::lease_config(fabric), devices);
-            let mut fabric = Fabric::open(fabric, name, Role::Box, &options.links, links, told.clone())?;
+            let mut fabric = Fabric::open(
+                fabric,
+                name,
+                Role::Box,
+                &options.links,
+                links,
+                told.clone(),
+                station.keys.as_ref(),
+            )?;
             fabric.restore(station.clock.now_ns(), &mut leases)?;
             node = node.with_leases(leases);
             Some(fabric)
         }
     };
-    let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
+    let mut control = Control::open(
+        options.run.control.as_ref(),
+        options.run.control_group,
+        &options.run.name,
+        &station.sleeper,
+    )?;
     let name = &options.run.name;
     let devices = options.devices.len();
     tracing::info!(name, address = station.links.address(), devices, "ready");

@@ -254,7 +254,7 @@ fn poll_door(door: &mut Door, node: &mut HostNode<Via>, slot: usize, now_ns: u64
 
 /// Runs a host node until SIGTERM or SIGINT. `keeper` is to call [`keeper::run`] in a process of its own.
 pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
-    let mut station = Station::open(&options.run, &options.links)?;
+    let mut station = Station::open(&options.run, &options.links, &options.security)?;
     let config = station.session_config(&options.session, &options.run.name);
     let mut node = HostNode::new(config, identity::seed(), &[]);
     node.set_max_payload(options.session.max_payload);
@@ -269,15 +269,36 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
             give_route(&mut node, number, name, *first, further)?;
         }
     }
+    if let Some(keys) = &station.keys {
+        node.protect(keys.security()?);
+    }
+    for slot in &options.slots {
+        if let (Some(routes), Some(key)) = (&slot.routes, slot.box_key) {
+            node.expect(routes.first, key);
+        }
+    }
     let mut fabric = match &options.fabric {
         None => None,
         Some(fabric) => {
             let (name, links) = (&options.run.name, &station.links);
-            Some(Fabric::open(fabric, name, Role::Host, &options.links, links, Vec::new())?)
+            Some(Fabric::open(
+                fabric,
+                name,
+                Role::Host,
+                &options.links,
+                links,
+                Vec::new(),
+                station.keys.as_ref(),
+            )?)
         }
     };
     node.set_group(fabric.as_ref().and_then(Fabric::group));
-    let mut control = Control::open(options.run.control.as_ref(), &options.run.name, &station.sleeper)?;
+    let mut control = Control::open(
+        options.run.control.as_ref(),
+        options.run.control_group,
+        &options.run.name,
+        &station.sleeper,
+    )?;
     let name = &options.run.name;
     let keeper = keeper::start(keeper)
         .inspect_err(

@@ -28,7 +28,9 @@ use etherslot_wire::discovery::{Role, is_discovery};
 
 pub use crate::clock::Clock;
 use crate::fabric::{Fabric, Found, Wanted};
-use crate::options::{FabricOptions, LinkOptions, LoopOptions, Routes, SessionOptions, Via};
+use crate::options::{
+    FabricOptions, LinkOptions, LoopOptions, PublicKey, Routes, SecurityOptions, SessionOptions, Via,
+};
 use crate::stat::SessionStat;
 use crate::station::Station;
 use crate::{StartError, identity};
@@ -45,6 +47,8 @@ pub struct ClientOptions {
     pub links: Vec<LinkOptions>,
     /// The sessions.
     pub session: SessionOptions,
+    /// Their protection.
+    pub security: SecurityOptions,
     /// The devices, one at least.
     pub devices: Vec<ClientDevice>,
     /// The driver of each.
@@ -64,6 +68,8 @@ pub struct ClientDevice {
     pub wanted: Wanted,
     /// Where the box is; without it, the device is found.
     pub routes: Option<Routes>,
+    /// Who the box has to be.
+    pub box_key: Option<PublicKey>,
 }
 
 /// Why a device can't be used.
@@ -185,12 +191,20 @@ impl Client {
     /// If there is no device.
     pub fn open(options: &ClientOptions) -> Result<Self, ClientError> {
         assert!(!options.devices.is_empty(), "a client has a device");
-        let mut station = Station::open(&options.run, &options.links)?;
+        let mut station = Station::open(&options.run, &options.links, &options.security)?;
         let mut fabric = match &options.fabric {
             None => None,
             Some(fabric) => {
                 let (name, links) = (&options.run.name, &station.links);
-                Some(Fabric::open(fabric, name, Role::Host, &options.links, links, Vec::new())?)
+                Some(Fabric::open(
+                    fabric,
+                    name,
+                    Role::Host,
+                    &options.links,
+                    links,
+                    Vec::new(),
+                    station.keys.as_ref(),
+                )?)
             }
         };
         let mut members = Vec::new();
@@ -216,6 +230,12 @@ impl Client {
             let driver = options.driver.clone();
             let mut initiator = Initiator::new(session, identity::seed(), found.name, *first, driver);
             initiator.set_max_payload(options.session.max_payload);
+            if let Some(keys) = &station.keys {
+                initiator.protect(keys.security().map_err(StartError::from)?);
+            }
+            if let Some(key) = device.box_key {
+                initiator.expect(*first, key);
+            }
             for &further in further {
                 initiator.add_address(*first, further);
             }

@@ -14,6 +14,7 @@ pub mod host_daemon;
 mod identity;
 pub mod initiator;
 pub mod keeper;
+pub mod keys;
 mod link;
 pub mod link_spec;
 pub mod link_test;
@@ -79,6 +80,9 @@ pub enum StartError {
     /// The node can't be a member of the fabric as it was told to.
     #[error("[fabric] {0}")]
     Fabric(String),
+    /// There is no key that could be used.
+    #[error("[security] {0}")]
+    Key(#[from] keys::KeyFileError),
     /// A system call of the poll loop failed.
     #[error("the poll loop failed: {0}")]
     Loop(#[from] io::Error),

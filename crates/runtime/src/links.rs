@@ -4,25 +4,32 @@ use std::os::fd::BorrowedFd;
 
 use etherslot_netio::{Address, Port};
 
-use crate::options::{LinkOptions, Via};
+use crate::options::{LinkKind, LinkOptions, Via};
 use crate::{Counted, StartError, link};
 
 /// The Ports of a node, in the order of its configuration.
 pub(crate) struct Links {
     ports: Vec<Box<dyn Port>>,
     is_intact: bool,
+    is_memory: bool,
 }
 
 impl Links {
     /// Opens all of them.
     pub(crate) fn open(options: &[LinkOptions]) -> Result<Self, StartError> {
         let ports = options.iter().map(link::open).collect::<Result<_, _>>()?;
-        Ok(Self { ports, is_intact: options.iter().all(LinkOptions::is_intact) })
+        let is_memory = options.iter().all(|link| matches!(link.kind, LinkKind::Ring { .. }));
+        Ok(Self { ports, is_intact: options.iter().all(LinkOptions::is_intact), is_memory })
     }
 
     /// Whether every link keeps what it carries intact, so that sessions need not check bodies.
     pub(crate) fn is_intact(&self) -> bool {
         self.is_intact
+    }
+
+    /// Whether every link is memory of this user alone.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.is_memory
     }
 
     /// The largest frame that every link carries.

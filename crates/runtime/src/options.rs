@@ -9,11 +9,13 @@ pub use etherslot_netio::Address;
 pub use etherslot_netio::impair::Impairment;
 pub use etherslot_netio::xdp::XdpMode;
 pub use etherslot_node::MAX_PAYLOAD_BYTES;
+pub use etherslot_node::seal::{Peers, PublicKey};
 pub use etherslot_session::MAX_PATHS;
 
 pub use etherslot_wire::discovery::Group;
 
 pub use crate::fabric::Wanted;
+pub use crate::keys::KeyFiles;
 pub use crate::link_spec::LinkSpecError;
 
 /// An I/O box.
@@ -25,6 +27,8 @@ pub struct BoxOptions {
     pub links: Vec<LinkOptions>,
     /// Its sessions.
     pub session: SessionOptions,
+    /// Their protection.
+    pub security: SecurityOptions,
     /// Its devices, with unique names.
     pub devices: Vec<DeviceOptions>,
     /// Its part in the fabric, if it takes part.
@@ -40,6 +44,8 @@ pub struct HostOptions {
     pub links: Vec<LinkOptions>,
     /// Its sessions.
     pub session: SessionOptions,
+    /// Their protection.
+    pub security: SecurityOptions,
     /// The remote devices that it offers.
     pub slots: Vec<SlotOptions>,
     /// Its part in the fabric, if it takes part.
@@ -88,6 +94,22 @@ impl Default for FabricOptions {
     }
 }
 
+/// How sessions are protected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecurityOptions {
+    /// With keys.
+    Keys {
+        /// Where they are.
+        files: KeyFiles,
+        /// Which nodes of the fabric this one speaks with.
+        peers: Peers,
+    },
+    /// Not at all: whoever can send frames to the node can use its devices.
+    Plaintext,
+    /// Not at all, since all links are memory of this user alone.
+    Memory,
+}
+
 /// The poll loop.
 #[derive(Debug)]
 pub struct LoopOptions {
@@ -97,6 +119,8 @@ pub struct LoopOptions {
     pub busy_poll: Option<Duration>,
     /// Where the control socket is, if not in [`crate::control::folder`].
     pub control: Option<PathBuf>,
+    /// The group whose members may use the control socket, too.
+    pub control_group: Option<u32>,
 }
 
 /// The link.
@@ -230,6 +254,8 @@ pub struct DeviceOptions {
     pub name: String,
     /// Its assignment group.
     pub group: Option<Group>,
+    /// The nodes that may have it, if not all.
+    pub owners: Option<Vec<PublicKey>>,
     /// The NVMe controller it is.
     pub nvme: NvmeOptions,
 }
@@ -278,6 +304,8 @@ pub struct SlotOptions {
     pub wanted: Wanted,
     /// Where the box is; if that is not said, it is found.
     pub routes: Option<Routes>,
+    /// Who the box has to be.
+    pub box_key: Option<PublicKey>,
     /// The vfio-user socket.
     pub socket: PathBuf,
     /// How it may interrupt.

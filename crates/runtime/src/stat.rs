@@ -6,7 +6,11 @@ use std::fmt::{self, Write as _};
 
 use etherslot_initiator::Initiator;
 use etherslot_initiator::nvme::Counters;
-use etherslot_node::{BoxCounters, BoxNode, HostCounters, HostNode, SlotCounters};
+use etherslot_node::seal::PublicKey;
+use etherslot_node::{
+    BoxCounters, BoxNode, GuardCounters, HostCounters, HostNode, Protection as SessionProtection,
+    SlotCounters,
+};
 use etherslot_pci::hierarchy::HierarchyCounters;
 use etherslot_session::{Mode, PathReport, Session, State};
 use serde::{Deserialize, Serialize};
@@ -40,6 +44,9 @@ pub struct NodeStat {
     pub uptime_ns: u64,
     /// Where peers reach it.
     pub address: String,
+    /// How its sessions are protected.
+    #[serde(default)]
+    pub security: SecurityStat,
     /// What it counts beside its sessions.
     pub counters: Counted,
     /// What its links count, together.
@@ -57,6 +64,54 @@ pub struct NodeStat {
     pub leases: Option<Counted>,
 }
 
+/// How a node protects its sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecurityStat {
+    /// By keys, or not.
+    pub protection: Protection,
+    /// The node's identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
+    /// What it has dropped, and the handshakes.
+    #[serde(default)]
+    pub counters: Counted,
+}
+
+/// Whether there is protection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protection {
+    /// Frames are sealed.
+    Keys,
+    /// Whoever reaches the link can read, change and use everything.
+    #[default]
+    Plaintext,
+    /// The same, but the links are memory of this user alone.
+    Memory,
+}
+
+impl SecurityStat {
+    fn new(key: Option<PublicKey>, counters: Option<GuardCounters>, links: &Links) -> Self {
+        let protection = match (key, links.is_memory()) {
+            (Some(_), _) => Protection::Keys,
+            (None, true) => Protection::Memory,
+            (None, false) => Protection::Plaintext,
+        };
+        let counters = counters.map(|counters| {
+            counted!(&counters => GuardCounters {
+                plain_frames, keyless_frames, forged_frames, stale_frames, false_identities, handshake_frames,
+                handshake_limited, handshake_strangers, handshake_unexpected, handshake_cookies_refused,
+                handshake_exchanges, handshake_throttled, handshake_failed, handshake_not_allowed, handshakes,
+            })
+        });
+        Self {
+            protection,
+            public_key: key.map(|key| key.to_string()),
+            counters: counters.unwrap_or_default(),
+        }
+    }
+}
+
 /// A session at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStat {
@@ -65,6 +120,12 @@ pub struct SessionStat {
     /// The peer's ID, once it has told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_node: Option<String>,
+    /// The peer's identity, if the session has keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_key: Option<String>,
+    /// Its cipher.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
     /// `connecting`, `up`, `closing`, or `dead: ` and why.
     pub state: String,
     /// `selective` or `classic`.
@@ -128,6 +189,7 @@ impl NodeStat {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: now_ns,
             address: links.address(),
+            security: SecurityStat::default(),
             counters,
             port: links.counters(),
             sessions: Vec::new(),
@@ -141,6 +203,9 @@ impl NodeStat {
     pub(crate) fn log(&self) {
         tracing::info!(counters = %self.port, "link");
         tracing::info!(counters = %self.counters, "node");
+        if self.security.protection == Protection::Keys {
+            tracing::info!(counters = %self.security.counters, "security");
+        }
         for session in &self.sessions {
             let SessionStat { peer, state, mode, gauges, counters, .. } = session;
             tracing::info!(%peer, state, mode, %gauges, %counters, "session");
@@ -165,6 +230,8 @@ impl SessionStat {
         };
         Self {
             peer: peer.to_string(),
+            peer_key: None,
+            cipher: None,
             peer_node: session.peer().map(|hello| hex(&hello.node.0)),
             state: match session.state() {
                 State::Connecting => "connecting".to_owned(),
@@ -191,6 +258,16 @@ impl SessionStat {
     }
 }
 
+impl SessionStat {
+    fn protected_by(self, protection: Option<SessionProtection>) -> Self {
+        Self {
+            peer_key: protection.map(|protection| protection.peer.to_string()),
+            cipher: protection.map(|protection| protection.suite.to_string()),
+            ..self
+        }
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -204,7 +281,8 @@ pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Via>, links: &Links
         malformed_frames, foreign_frames, hellos_dropped, stray_records, sessions_up, sessions_dead,
     });
     let mut stat = NodeStat::new(name, Role::Box, now_ns, counters, links);
-    for (peer, session, hierarchy) in node.hosts() {
+    stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
+    for ((peer, session, hierarchy), keys) in node.hosts().zip(node.protections()) {
         let ahead = hierarchy.ahead_counters();
         let hierarchy = counted!(hierarchy.counters() => HierarchyCounters {
             received, stray, malformed, spoofed, trespassing, unrouted, unrouted_completions, peer, overflows,
@@ -217,7 +295,8 @@ pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Via>, links: &Links
             ("ahead_dropped", ahead.dropped),
             ("ahead_refused", ahead.refused),
         ]);
-        stat.sessions.push(SessionStat { hierarchy: Some(hierarchy), ..SessionStat::of(peer, session) });
+        let session = SessionStat::of(peer, session).protected_by(keys);
+        stat.sessions.push(SessionStat { hierarchy: Some(hierarchy), ..session });
     }
     stat
 }
@@ -234,7 +313,8 @@ pub(crate) fn of_host<'a>(
         malformed_frames, foreign_frames, stray_records, sessions_up, sessions_dead,
     });
     let mut stat = NodeStat::new(name, Role::Host, now_ns, counters, links);
-    stat.sessions = node.sessions().map(|(peer, session)| SessionStat::of(peer, session)).collect();
+    stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
+    stat.sessions = sessions_of(node).collect();
     stat.slots =
         devices.zip(node.slot_counters()).map(|(device, counters)| of_slot(device, counters)).collect();
     stat
@@ -251,7 +331,8 @@ pub(crate) fn of_export<'a>(
     let mut stat = NodeStat::new(name, Role::Export, now_ns, counters, links);
     for (device, initiator) in devices {
         let node = initiator.node();
-        stat.sessions.extend(node.sessions().map(|(peer, session)| SessionStat::of(peer, session)));
+        stat.sessions.extend(sessions_of(node));
+        stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
         let slots = node.slot_counters().map(|counters| of_slot(device, counters));
         stat.slots.extend(slots.map(|slot| {
             let Counters {
@@ -280,6 +361,11 @@ pub(crate) fn of_export<'a>(
         }));
     }
     stat
+}
+
+fn sessions_of(node: &HostNode<Via>) -> impl Iterator<Item = SessionStat> {
+    let sessions = node.sessions().zip(node.protections());
+    sessions.map(|((peer, session), keys)| SessionStat::of(peer, session).protected_by(keys))
 }
 
 fn of_slot(device: &str, counters: &SlotCounters) -> SlotStat {

@@ -5,8 +5,9 @@ use std::io;
 use etherslot_session::Config as SessionConfig;
 
 use crate::clock::Clock;
+use crate::keys::Keyring;
 use crate::links::Links;
-use crate::options::{LinkOptions, LoopOptions, SessionOptions, Via};
+use crate::options::{LinkOptions, LoopOptions, SecurityOptions, SessionOptions, Via};
 use crate::signals::Signals;
 use crate::sleeper::Sleeper;
 use crate::{StartError, link};
@@ -17,13 +18,22 @@ pub(crate) struct Station {
     pub(crate) links: Links,
     pub(crate) signals: Signals,
     pub(crate) sleeper: Sleeper,
+    pub(crate) keys: Option<Keyring>,
     /// The time of this round.
     round_ns: u64,
 }
 
 impl Station {
     /// Takes over the process's signals and opens the links.
-    pub(crate) fn open(run: &LoopOptions, links: &[LinkOptions]) -> Result<Self, StartError> {
+    pub(crate) fn open(
+        run: &LoopOptions,
+        links: &[LinkOptions],
+        security: &SecurityOptions,
+    ) -> Result<Self, StartError> {
+        let keys = match security {
+            SecurityOptions::Keys { files, peers } => Some(Keyring::open(files, peers.clone())?),
+            SecurityOptions::Plaintext | SecurityOptions::Memory => None,
+        };
         let (signals, mut sleeper) = (Signals::install()?, Sleeper::new(run.busy_poll)?);
         sleeper.watch(signals.fd())?;
         let links = Links::open(links)?;
@@ -33,13 +43,17 @@ impl Station {
         for fd in links.fds() {
             sleeper.watch(fd)?;
         }
-        Ok(Self { clock: Clock::start(), links, signals, sleeper, round_ns: 0 })
+        Ok(Self { clock: Clock::start(), links, signals, sleeper, keys, round_ns: 0 })
     }
 
     /// What the sessions of a node of this name are set up with.
     pub(crate) fn session_config(&self, options: &SessionOptions, name: &str) -> SessionConfig {
         let config = link::session_config(options, name, self.links.max_frame_bytes());
-        SessionConfig { is_link_intact: self.links.is_intact(), ..config }
+        match &self.keys {
+            // A sealed frame needs no check, and an ID that others can't have.
+            Some(keys) => SessionConfig { node: keys.public().node_id(name), is_link_intact: true, ..config },
+            None => SessionConfig { is_link_intact: self.links.is_intact(), ..config },
+        }
     }
 
     /// The start of a round: hands over a burst of frames; the time then, and whether any frame came.

@@ -42,7 +42,7 @@ impl Etherslot {
             configuration(setup, link, &folder.display().to_string(), bed.choices.memory_mib),
         )?;
         let mut command = bed.command(Side::Box, setup, &etherslot_binary()?)?;
-        command.arg("box").arg("--config").arg(&config);
+        command.arg("box").arg("--plaintext").arg("--config").arg(&config);
         command.arg("--control").arg(folder.join("box.control"));
         let mut server = bed.serve(&name, command)?;
         server.wait_until("that it is ready", START, |server| server.log().contains("ready"))?;
@@ -81,7 +81,7 @@ impl Etherslot {
         }
         fs::write(&config, text)?;
         let mut command = bed.command(Side::Host, self.setup, &etherslot_binary()?)?;
-        command.arg("host").arg("--config").arg(&config);
+        command.arg("host").arg("--plaintext").arg("--config").arg(&config);
         command.arg("--control").arg(folder.join(format!("host{}.control", devices.start)));
         let mut host = bed.serve(&name, command)?;
         let is_up = |host: &Process| host.log().matches("device attached").count() >= devices.len();
@@ -96,6 +96,8 @@ impl Etherslot {
         command.args(["nvme", "bench", &format!("disk0@{}", self.link.box_address())]);
         command.args(["--link", &self.link.of_host(&folder)]);
         command.args(["--rw", load.direction.random(), "--block-size", &load.block_bytes.to_string()]);
+        // The peers have no protection either.
+        command.arg("--plaintext");
         // A client before may have gone without the box's having seen it.
         command.args(["--wait", "10s"]);
         command.args(["--queue-depth", &load.depth.to_string()]);

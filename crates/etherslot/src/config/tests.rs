@@ -1,5 +1,10 @@
 use super::*;
 
+/// What a file without keys needs beside.
+fn plain() -> Overrides {
+    Overrides { security: SecurityFlags::PLAINTEXT, ..Overrides::default() }
+}
+
 const BOX: &str = r#"[node]
 name = "box"
 [link]
@@ -26,13 +31,13 @@ socket = "/run/disk0.sock"
 
 #[test]
 fn minimal_files_are_taken_with_defaults() {
-    let options = parse::<BoxFile>(BOX, &Overrides::default()).unwrap();
+    let options = parse::<BoxFile>(BOX, &plain()).unwrap();
     assert_eq!(options.devices[0].nvme.namespaces[0].block_bytes, 512);
     assert_eq!(options.session.dead_after, Duration::from_secs(1));
     let memory = BOX.replace("path = \"/disk.img\"", "memory = \"1.5 MiB\"");
-    let options = parse::<BoxFile>(&memory, &Overrides::default()).unwrap();
+    let options = parse::<BoxFile>(&memory, &plain()).unwrap();
     assert_eq!(options.devices[0].nvme.namespaces[0].backing, Backing::Memory(3 << 19));
-    let options = parse::<HostFile>(HOST, &Overrides::default()).unwrap();
+    let options = parse::<HostFile>(HOST, &plain()).unwrap();
     assert_eq!(options.slots[0].interrupts, Interrupts::MsiX);
 }
 
@@ -41,7 +46,7 @@ fn several_links_have_an_address_of_the_box_each() {
     let two = HOST
         .replace("[link]\nkind = \"packet\"\ninterface = \"eth0\"", TWO_LINKS)
         .replace("box = \"02:00:00:00:00:02\"", "box = [\"02:00:00:00:00:02\", \"10.0.0.2:4700\"]");
-    let flags = Overrides { capture: Some("all.pcapng".into()), ..Overrides::default() };
+    let flags = Overrides { capture: Some("all.pcapng".into()), ..plain() };
     let options = parse::<HostFile>(&two, &flags).unwrap();
     assert_eq!((options.links.len(), options.session.paths), (2, 2));
     let captures: Vec<_> = options.links.iter().map(|link| link.capture.clone().unwrap()).collect();
@@ -50,7 +55,7 @@ fn several_links_have_an_address_of_the_box_each() {
         options.slots[0].routes.as_ref().unwrap().iter().map(|via| via.to_string()).collect();
     assert_eq!(routes, ["02:00:00:00:00:02", "10.0.0.2:4700 by link 1"]);
     let second = two[two.find("[[slot]]").unwrap()..].replace("disk0", "disk1");
-    assert!(parse::<HostFile>(&format!("{two}{second}"), &Overrides::default()).is_ok());
+    assert!(parse::<HostFile>(&format!("{two}{second}"), &plain()).is_ok());
     for (from, to, line, remedy) in [
         ("listen = \"0.0.0.0:0\"", "interface = \"eth1\"", 6, "change the kind"),
         ("\"10.0.0.2:4700\"", "\"02:00:00:00:00:03\"", 10, "ADDRESS:PORT"),
@@ -60,14 +65,14 @@ fn several_links_have_an_address_of_the_box_each() {
         ("[[slot]]", "[session]\npaths = 5\n[[slot]]", 11, "1 to 4"),
     ] {
         let bad = two.replacen(from, to, 1);
-        let error = format!("{:#}", parse::<HostFile>(&bad, &Overrides::default()).expect_err(to));
+        let error = format!("{:#}", parse::<HostFile>(&bad, &plain()).expect_err(to));
         assert!(error.contains(remedy) && error.contains(&format!("line {line}")), "{to}: {error}");
     }
     let other = second.replace("\"10.0.0.2:4700\"", "\"10.0.0.2:4701\"");
-    let error = parse::<HostFile>(&format!("{two}{other}"), &Overrides::default()).unwrap_err();
+    let error = parse::<HostFile>(&format!("{two}{other}"), &plain()).unwrap_err();
     assert!(format!("{error:#}").contains("same addresses"), "{error:#}");
     let many = TWO_LINKS.repeat(3);
-    let error = parse::<HostFile>(&two.replace(TWO_LINKS, &many), &Overrides::default()).unwrap_err();
+    let error = parse::<HostFile>(&two.replace(TWO_LINKS, &many), &plain()).unwrap_err();
     assert!(format!("{error:#}").contains("more than 4"), "{error:#}");
 }
 
@@ -86,7 +91,7 @@ fn refuses<F: File<Options: std::fmt::Debug>>(good: &str, cases: &[Case]) {
     for &(from, to, line, remedy) in cases {
         let bad = good.replacen(from, to, 1);
         assert_ne!(bad, good, "{from}");
-        let error = parse::<F>(&bad, &Overrides::default()).expect_err(to);
+        let error = parse::<F>(&bad, &plain()).expect_err(to);
         let error = format!("{error:#}");
         assert!(error.contains(remedy), "{to}: no {remedy:?} in: {error}");
         assert!(error.contains(&format!("line {line}")), "{to}: not line {line}: {error}");
@@ -127,19 +132,19 @@ fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
         ],
     );
     let twice = BOX[BOX.find("[[device]]").unwrap()..].to_owned();
-    let error = parse::<BoxFile>(&format!("{BOX}{twice}"), &Overrides::default()).unwrap_err();
+    let error = parse::<BoxFile>(&format!("{BOX}{twice}"), &plain()).unwrap_err();
     assert!(format!("{error:#}").contains("line 12"), "{error:#}");
 }
 
 #[test]
 fn in_a_fabric_a_slot_needs_no_address() {
     let host = HOST.replace("[[slot]]", "[fabric]\n[[slot]]").replace("box = \"02:00:00:00:00:02\"\n", "");
-    let options = parse::<HostFile>(&host, &Overrides::default()).unwrap();
+    let options = parse::<HostFile>(&host, &plain()).unwrap();
     let slot = &options.slots[0];
     assert_eq!((&slot.wanted, &slot.routes), (&Wanted::Name("disk0".to_owned()), &None));
     assert_eq!(options.fabric.unwrap().interval, Duration::from_millis(100));
     let serial = host.replace("device = \"disk0\"", "serial = \"ES0001\"");
-    let options = parse::<HostFile>(&serial, &Overrides::default()).unwrap();
+    let options = parse::<HostFile>(&serial, &plain()).unwrap();
     assert_eq!(options.slots[0].wanted, Wanted::Serial("ES0001".to_owned()));
     refuses::<HostFile>(
         &host,
@@ -154,7 +159,7 @@ fn in_a_fabric_a_slot_needs_no_address() {
         ],
     );
     let io_box = BOX.replace("[[device]]", "[fabric]\ngroup = 7\n[[device]]");
-    let options = parse::<BoxFile>(&io_box, &Overrides::default()).unwrap();
+    let options = parse::<BoxFile>(&io_box, &plain()).unwrap();
     assert_eq!(options.devices[0].group, Group::new(7));
     refuses::<BoxFile>(BOX, &[("serial = ", "group = 7\nserial = ", 6, "add [fabric]")]);
 }
@@ -175,7 +180,7 @@ fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
         HOST.replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"udp\"\nlisten = \"0.0.0.0:0\"");
     refuses::<HostFile>(&udp, &[("disk0", "disk1", 6, "ADDRESS:PORT")]);
     let xdp = HOST.replace("kind = \"packet\"", "kind = \"xdp\"\nqueue = 1\nmode = \"native\"");
-    let options = parse::<HostFile>(&xdp, &Overrides::default()).unwrap();
+    let options = parse::<HostFile>(&xdp, &plain()).unwrap();
     let (interface, mode) = ("eth0".to_owned(), XdpMode::Native);
     assert_eq!(options.links[0].kind, LinkKind::Xdp { interface, queue: 1, mode });
     refuses::<HostFile>(
@@ -189,12 +194,12 @@ fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
     let ring = HOST
         .replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"ring\"\nhub = \"/run/hub\"\nport = 1")
         .replace("02:00:00:00:00:02", "ring:2");
-    parse::<HostFile>(&ring, &Overrides::default()).unwrap();
+    parse::<HostFile>(&ring, &plain()).unwrap();
     let dpdk = HOST.replace(
         "kind = \"packet\"\ninterface = \"eth0\"",
         "kind = \"dpdk\"\ndevice = \"net_memif0\"\nmtu = 9000\nmac = \"02:00:00:00:00:01\"\neal = [\"--no-huge\"]",
     );
-    parse::<HostFile>(&dpdk, &Overrides::default()).unwrap();
+    parse::<HostFile>(&dpdk, &plain()).unwrap();
     refuses::<HostFile>(
         &dpdk,
         &[
@@ -214,6 +219,6 @@ fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
         ],
     );
     let twice = HOST[HOST.find("[[slot]]").unwrap()..].to_owned();
-    let error = parse::<HostFile>(&format!("{HOST}{twice}"), &Overrides::default()).unwrap_err();
+    let error = parse::<HostFile>(&format!("{HOST}{twice}"), &plain()).unwrap_err();
     assert!(format!("{error:#}").contains("line 10"), "{error:#}");
 }

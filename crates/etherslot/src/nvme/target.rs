@@ -9,10 +9,11 @@ use clap::Args;
 use etherslot_runtime::initiator::{Client, ClientDevice, ClientOptions, driver::nvme};
 use etherslot_runtime::options::{
     Address, HostOptions, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES,
-    Routes, SessionOptions, Wanted,
+    PublicKey, Routes, SessionOptions, Wanted,
 };
 
 use crate::config;
+use crate::security::{self, Security, SecurityFlags};
 use crate::value;
 
 /// The links to the box, and how to wait for it.
@@ -38,6 +39,11 @@ pub(crate) struct Reach {
     /// The largest payload of a TLP, bytes: a power of two from 128 to 4096.
     #[arg(long, conflicts_with = "config", default_value_t = MAX_PAYLOAD_BYTES, value_parser = payload)]
     max_payload: u16,
+    #[command(flatten)]
+    security: SecurityFlags,
+    /// The box has to have this public key.
+    #[arg(long, value_name = "KEY", conflicts_with = "config")]
+    box_key: Option<PublicKey>,
     /// Write all frames of the link to this pcapng file.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -98,10 +104,15 @@ impl Target {
 }
 
 impl Reach {
+    /// What the flags change in a configuration that is asked for devices.
+    fn overrides(&self) -> config::Overrides {
+        config::Overrides { security: self.security.clone(), ..config::Overrides::default() }
+    }
+
     /// The devices of the configuration.
     pub(crate) fn configured(&self) -> Result<Vec<String>> {
         let Some(path) = &self.config else { return Ok(Vec::new()) };
-        let host = config::read::<config::HostFile>(path, &config::Overrides::default())?;
+        let host = config::read::<config::HostFile>(path, &self.overrides())?;
         Ok(host.slots.into_iter().map(|slot| slot.device).collect())
     }
 
@@ -118,7 +129,7 @@ impl Reach {
     /// The configuration, if it is that of a member of a fabric.
     pub(crate) fn member(&self) -> Result<Option<HostOptions>> {
         let Some(path) = &self.config else { return Ok(None) };
-        let host = config::read::<config::HostFile>(path, &config::Overrides::default())?;
+        let host = config::read::<config::HostFile>(path, &self.overrides())?;
         Ok(Some(host).filter(|host| host.fabric.is_some()))
     }
 
@@ -139,9 +150,15 @@ impl Reach {
         driver: nvme::Config,
         busy_poll: Option<Duration>,
     ) -> Result<Client> {
-        let run =
-            LoopOptions { name: node_name(purpose), busy_poll: self.busy_poll.or(busy_poll), control: None };
-        let mut client = Client::open(&self.options(devices, run, driver)?)?;
+        let run = LoopOptions {
+            name: node_name(purpose),
+            busy_poll: self.busy_poll.or(busy_poll),
+            control: None,
+            control_group: None,
+        };
+        let options = self.options(devices, run, driver)?;
+        security::warn(&options.security);
+        let mut client = Client::open(&options)?;
         client.connect(self.wait)?;
         Ok(client)
     }
@@ -151,6 +168,7 @@ impl Reach {
             let overrides = config::Overrides {
                 capture: self.capture.clone(),
                 impair: self.impair.clone(),
+                security: self.security.clone(),
                 ..config::Overrides::default()
             };
             let host = config::read::<config::HostFile>(path, &overrides)?;
@@ -160,7 +178,7 @@ impl Reach {
                     format!("there is no slot with device = {device:?} in {}", path.display())
                 })?;
                 let (name, wanted, routes) = (slot.device.clone(), slot.wanted.clone(), slot.routes.clone());
-                Ok(ClientDevice { name, wanted, routes })
+                Ok(ClientDevice { name, wanted, routes, box_key: slot.box_key })
             };
             let devices = devices.iter().map(slot_of).collect::<Result<Vec<_>>>()?;
             // Only to find a device, if its box is not named.
@@ -169,6 +187,7 @@ impl Reach {
                 run,
                 links: host.links,
                 session: host.session,
+                security: host.security,
                 devices,
                 driver,
                 fabric: host.fabric.filter(|_| is_found),
@@ -203,7 +222,12 @@ impl Reach {
             }
             let routes = Routes::new(addresses[0], addresses[1..].iter().copied());
             let wanted = Wanted::Name(name.to_owned());
-            found.push(ClientDevice { name: name.to_owned(), wanted, routes: Some(routes) });
+            found.push(ClientDevice {
+                name: name.to_owned(),
+                wanted,
+                routes: Some(routes),
+                box_key: self.box_key,
+            });
         }
         let kinds = kinds.unwrap_or_default();
         ensure!(
@@ -221,12 +245,13 @@ impl Reach {
             dead_after: config::DEFAULT_DEAD_AFTER,
             heartbeat: config::DEFAULT_DEAD_AFTER / config::HEARTBEATS,
         };
-        let links = kinds
+        let links: Vec<LinkOptions> = kinds
             .into_iter()
             .map(|kind| LinkOptions { kind, capture: self.capture.clone(), impair: self.impair.clone() })
             .collect();
+        let security = security::resolve(&Security::default(), &self.security, &links)?;
         let (fabric, patience) = (None, self.wait);
-        Ok(ClientOptions { run, links, session, devices: found, driver, fabric, patience })
+        Ok(ClientOptions { run, links, session, security, devices: found, driver, fabric, patience })
     }
 
     /// The links; to UDP addresses any free port of ours will do.
@@ -258,9 +283,11 @@ mod tests {
     }
 
     fn options(words: &[&str]) -> Result<ClientOptions, String> {
-        let cli = Cli::try_parse_from([&["nvme"], words].concat()).map_err(|error| error.to_string())?;
+        let cli = Cli::try_parse_from([&["nvme", "--plaintext"], words].concat())
+            .map_err(|error| error.to_string())?;
         let Target { device, reach, .. } = cli.target;
-        let run = LoopOptions { name: "test".to_owned(), busy_poll: None, control: None };
+        let run =
+            LoopOptions { name: "test".to_owned(), busy_poll: None, control: None, control_group: None };
         let devices: Vec<String> = device.split(' ').map(str::to_owned).collect();
         reach.options(&devices, run, nvme::Config::default()).map_err(|error| format!("{error:#}"))
     }

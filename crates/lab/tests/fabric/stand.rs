@@ -7,7 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use etherslot_lab::{
-    Daemon, INTERFACE, Net, NetOptions, Role, Run, Side, ensure_nbd_clients, ensure_net, etherslot_command,
+    Daemon, INTERFACE, KEY_VARIABLE, Net, NetOptions, Role, Run, Side, ensure_nbd_clients, ensure_net,
+    etherslot_command, node_keys,
 };
 use serde_json::Value;
 
@@ -124,6 +125,7 @@ impl Host {
             stand.run.path(&format!("host-{letter}.{life}.log")),
         );
         let mut command = etherslot_command(&stand.net, Side::Host).unwrap();
+        command.env(KEY_VARIABLE, node_keys(&stand.run, &format!("host-{letter}")).unwrap());
         command.args(["export", device, "--wait", "60s", "--patience", "2s", "--config"]).arg(&file);
         command.arg("--nbd").arg(&socket).stdin(Stdio::null()).stderr(fs::File::create(&log).unwrap());
         let uri = format!("nbd+unix:///{device}?socket={}", socket.display());

@@ -55,6 +55,7 @@ fn check(role: &str, file: &Path) -> Output {
         .arg("--config")
         .arg(file)
         .arg("--check")
+        .arg("--plaintext")
         .output()
         .unwrap()
 }

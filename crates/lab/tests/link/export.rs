@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use etherslot_lab::{
-    BOX_MAC, Daemon, INTERFACE, Net, NetOptions, Role, Run, Side, ensure_nbd_clients, ensure_net,
-    etherslot_command,
+    BOX_MAC, Daemon, INTERFACE, KEY_VARIABLE, Net, NetOptions, Role, Run, Side, ensure_nbd_clients,
+    ensure_net, etherslot_command, node_keys,
 };
 
 use crate::Story;
@@ -40,6 +40,7 @@ impl Export {
         let all = devices.join("-");
         let (socket, log) = (run.path(&format!("{all}.nbd")), run.path(&format!("export-{all}.log")));
         let mut command = etherslot_command(net, Side::Host).unwrap();
+        command.env(KEY_VARIABLE, node_keys(run, "export").unwrap());
         command.args(["export", "--link", &format!("packet:{INTERFACE}")]);
         command.args(devices.iter().map(|device| format!("{device}@{BOX_MAC}")));
         command.arg("--nbd").arg(&socket).args(options);

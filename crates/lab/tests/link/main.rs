@@ -6,6 +6,7 @@
 mod export;
 mod goodput;
 mod paths;
+mod security;
 mod stat;
 
 use std::fmt::Display;

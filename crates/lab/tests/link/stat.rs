@@ -58,7 +58,7 @@ fn stat_shows_the_sessions_of_running_nodes_with_every_counter_of_the_simulator(
         known.sort();
         told.sort();
         assert_eq!(told, known);
-        assert!(session["counters"]["frames_sent"].as_u64() > Some(100), "{session}");
+        assert!(session["counters"]["frames_sent"].as_u64() > Some(2), "{session}");
         assert!(node["port"]["tx_frames"].as_u64() >= session["counters"]["frames_sent"].as_u64());
 
         let text = stat(&[&control.to_string_lossy()]);

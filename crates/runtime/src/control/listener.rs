@@ -1,9 +1,9 @@
 //! The socket's file: made for its owner alone, taken over from a node that died, removed at the end.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, fchmod, lstat, unlink};
@@ -81,6 +81,13 @@ impl Listener {
         let listener = Self { socket, path: path.to_owned(), file: (stat.st_dev, stat.st_ino) };
         listen(&listener.socket, BACKLOG).map_err(os)?;
         Ok(listener)
+    }
+
+    /// Lets the members of a group connect, too.
+    pub(crate) fn open_to(&self, group: u32) -> Result<(), BindError> {
+        let os = |error| BindError::Os(self.path.clone(), error);
+        std::os::unix::fs::chown(&self.path, None, Some(group)).map_err(os)?;
+        std::fs::set_permissions(&self.path, Permissions::from_mode(0o660)).map_err(os)
     }
 
     /// The next connection that waits.

@@ -209,7 +209,12 @@ pub(crate) struct Control(Option<Server>);
 impl Control {
     /// Makes the socket at `path`, or in the usual folder, and lets it wake `sleeper`. Without the socket a node works all
     /// the same, so only a path that was asked for is an error.
-    pub(crate) fn open(path: Option<&PathBuf>, node: &str, sleeper: &Sleeper) -> Result<Self, BindError> {
+    pub(crate) fn open(
+        path: Option<&PathBuf>,
+        group: Option<u32>,
+        node: &str,
+        sleeper: &Sleeper,
+    ) -> Result<Self, BindError> {
         let usual = || folder().map(|folder| folder.join(file_name(node))).ok_or(BindError::NoFolder);
         let server = match path {
             Some(path) => Some(Server::bind(path)?),
@@ -219,6 +224,9 @@ impl Control {
                 .ok(),
         };
         if let Some(server) = &server {
+            if let Some(group) = group {
+                server.listener.open_to(group)?;
+            }
             let path = server.listener.path();
             sleeper
                 .watch_control(server.epoll.as_fd())

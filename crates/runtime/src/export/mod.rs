@@ -86,8 +86,8 @@ pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError
     let mut doors = Doors::open(&options.addresses)?;
     client.watch(doors.fd())?;
     let ExportOptions { node, control, names, read_only, addresses } = options;
-    let mut control =
-        Control::open(control.as_ref(), &node, &client.station.sleeper).map_err(ExportError::Control)?;
+    let mut control = Control::open(control.as_ref(), None, &node, &client.station.sleeper)
+        .map_err(ExportError::Control)?;
     let disks: Vec<DiskInfo> = client.disks().map(|disk| disk.info().clone()).collect();
     let exports = names.iter().zip(&disks).enumerate().map(|(disk, (name, info))| {
         let description = format!("{}, serial number {}", info.model.trim(), info.serial.trim());

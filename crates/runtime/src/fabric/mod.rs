@@ -3,6 +3,7 @@
 mod find;
 mod keep;
 mod place;
+mod tags;
 pub mod view;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,10 +20,12 @@ use etherslot_wire::discovery::{Device, DeviceState, Group, MAX_DEVICES, Role};
 pub(crate) use find::Found;
 pub use find::Wanted;
 use keep::Keeping;
+use tags::{TAG_BYTES, Tags};
 use view::{FabricView, OrderView, To as ViewTo};
 
 use crate::control::{Answer, NO_FABRIC, Request};
 use crate::counted::{Counted, counted};
+use crate::keys::Keyring;
 use crate::links::Links;
 use crate::options::{FabricOptions, LinkKind, LinkOptions, Via};
 use crate::stat::NodeStat;
@@ -46,6 +49,8 @@ pub(crate) struct Fabric {
     /// What a box tells of its devices: what does not change, with what its leases say.
     devices: Vec<Device>,
     keeping: Keeping,
+    /// Of a node with keys.
+    tags: Option<Tags>,
     /// Something was heard that may tell where a slot's device is.
     is_news: bool,
 }
@@ -68,9 +73,12 @@ impl Fabric {
         link_options: &[LinkOptions],
         links: &Links,
         devices: Vec<Device>,
+        keys: Option<&Keyring>,
     ) -> Result<Self, StartError> {
         let failed = |reason: String| StartError::Fabric(reason);
-        let node = identity::node_id(name);
+        let node = keys.map_or_else(|| identity::node_id(name), |keys| keys.public().node_id(name));
+        let tags = keys.map(|keys| Tags::new(keys.fabric()));
+        let frame_bytes = links.max_frame_bytes() - if tags.is_some() { TAG_BYTES } else { 0 };
         let too_long = || failed(format!("[node] name = {name:?}: in a fabric it has 32 bytes at most"));
         if devices.len() > MAX_DEVICES {
             return Err(failed(format!("a box has {MAX_DEVICES} devices at most")));
@@ -98,14 +106,14 @@ impl Fabric {
                 ports,
             },
             interval_ns: options.interval.as_nanos() as u64,
-            frame_bytes: links.max_frame_bytes(),
+            frame_bytes,
             directory: DirectoryConfig { misses: options.misses, ..DirectoryConfig::default() },
             to: to.collect(),
             is_rendezvous: options.rendezvous,
             takes_orders: options.orders,
         });
         let keeping = if role == Role::Box { Keeping::at(options, name)? } else { Keeping::nowhere() };
-        Ok(Self { member, devices, keeping, is_news: false })
+        Ok(Self { member, devices, keeping, tags, is_news: false })
     }
 
     /// Takes up the leases of an earlier life.
@@ -115,6 +123,16 @@ impl Fabric {
 
     /// Takes a frame of discovery.
     pub(crate) fn receive(&mut self, now_ns: u64, from: &Via, frame: &[u8], leases: Option<&mut Leases>) {
+        let frame = match &mut self.tags {
+            Some(tags) => {
+                let Some(frame) = tags.take(frame) else {
+                    tracing::debug!(%from, refused = tags.refused(), "a frame of discovery that is none of ours");
+                    return;
+                };
+                frame
+            }
+            None => frame,
+        };
         self.member.receive(now_ns, from, frame, leases);
     }
 
@@ -143,7 +161,11 @@ impl Fabric {
 
     /// Sends what waits to be sent.
     pub(crate) fn transmit(&mut self, links: &mut Links) -> bool {
-        self.member.transmit(&mut |to, frame| links.send(to, &[frame]) != 0)
+        let tags = &mut self.tags;
+        self.member.transmit(&mut |to, frame| match tags {
+            Some(tags) => links.send(to, &[tags.put(frame)]) != 0,
+            None => links.send(to, &[frame]) != 0,
+        })
     }
 
     /// Says goodbye.

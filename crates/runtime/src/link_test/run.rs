@@ -3,7 +3,7 @@
 use super::client::{Client, Failed, Progress};
 use super::server::Server;
 use super::{EndOptions, Plan, Report, TestOptions};
-use crate::options::Via;
+use crate::options::{SecurityOptions, Via};
 use crate::stat::SessionStat;
 use crate::station::Station;
 use crate::{StartError, identity};
@@ -29,7 +29,7 @@ pub enum TestError {
 
 /// Serves link tests until SIGTERM or SIGINT.
 pub fn serve(options: &EndOptions) -> Result<(), StartError> {
-    let mut station = Station::open(&options.run, &options.links)?;
+    let mut station = Station::open(&options.run, &options.links, &SecurityOptions::Plaintext)?;
     let config = station.session_config(&options.session, &options.run.name);
     let mut server = Server::new(&config, identity::epoch);
     tracing::info!(address = station.links.address(), frame_bytes = station.links.max_frame_bytes(), "ready");
@@ -57,7 +57,7 @@ pub fn test(
     test: &TestOptions,
     show: &mut dyn FnMut(&Progress),
 ) -> Result<Report, TestError> {
-    let mut station = Station::open(&options.run, &options.links)?;
+    let mut station = Station::open(&options.run, &options.links, &SecurityOptions::Plaintext)?;
     let config = station.session_config(&options.session, &options.run.name);
     let plan = Plan::from(test);
     let peers: Vec<Via> = test.peer.iter().collect();

@@ -10,6 +10,8 @@ fn stat(sessions: usize) -> NodeStat {
     let session = crate::stat::SessionStat {
         peer: "memory:1".to_owned(),
         peer_node: None,
+        peer_key: None,
+        cipher: None,
         state: "up".to_owned(),
         mode: "selective".to_owned(),
         frame_bytes: 1500,
@@ -24,6 +26,7 @@ fn stat(sessions: usize) -> NodeStat {
         role: Role::Box,
         version: "1".to_owned(),
         uptime_ns: 1,
+        security: crate::stat::SecurityStat::default(),
         address: "memory:0".to_owned(),
         counters: Counted::default(),
         port: Counted::default(),
