@@ -202,13 +202,14 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     if let Some(fabric) = &mut fabric {
         fabric.leave(station.clock.now_ns(), &mut station.links);
     }
+    // A session that is closed counts no more.
+    stat::of_box(name, station.clock.now_ns(), &node, &station.links).log();
     node.close();
     while !node.is_closed() {
         let (now_ns, came) = station.receive(&mut |now_ns, from, frame| node.receive(now_ns, from, frame));
         let progress = came | node.poll(now_ns) | transmit(&mut node, &mut station);
         station.end_round(progress, || node.deadline_ns())?;
     }
-    stat::of_box(name, station.clock.now_ns(), &node, &station.links).log();
     tracing::info!("stopped");
     Ok(())
 }

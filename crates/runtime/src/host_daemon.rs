@@ -346,6 +346,8 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     if let Some(fabric) = &mut fabric {
         fabric.leave(station.clock.now_ns(), &mut station.links);
     }
+    // A session that is closed counts no more.
+    doors.stat(name, station.clock.now_ns(), &node, &station.links).log();
     node.close();
     while !node.is_closed() {
         let (now_ns, came) =
@@ -353,7 +355,6 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         let progress = came | node.poll(now_ns, &mut doors) | transmit(&mut node, &mut station);
         station.end_round(progress, || node.deadline_ns())?;
     }
-    doors.stat(name, station.clock.now_ns(), &node, &station.links).log();
     tracing::info!("stopped");
     Ok(())
 }
