@@ -58,7 +58,7 @@ pub(crate) fn goodput(report: &Value, flow: &str) -> f64 {
     report[flow]["bits_per_second"].as_f64().unwrap()
 }
 
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -15,11 +15,11 @@ use etherslot_lab::{
 use serde_json::Value;
 
 use crate::Story;
-use crate::goodput::{goodput, median};
+use crate::goodput::goodput;
 
 /// Each Ethernet's: two of them are well below what two shared cores can carry.
 const RATE_MBIT: u32 = 100;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// Of the rate of one.
 const SUM: f64 = 1.9;
 /// The longest pause: less than the 0.7 s for which a path is down, on a machine that has other things to do. What the session takes
@@ -91,17 +91,18 @@ fn two_ethernets_carry_twice_as_much_as_one() {
     let story = Story::begin();
     let (_run, net) = lay("paths-sum", &story);
     let _server = Server::start(&net);
-    let mut ratios = Vec::new();
+    // What else the machine does takes away, from one or from both; it never adds.
+    let mut most = [0.0_f64; 3];
     for round in 1..=ROUNDS {
         let [one, other, both] = [&[FIRST][..], &[SECOND], &[FIRST, SECOND]]
             .map(|ways| goodput(&report(test(&net, ways, 2)), "from_peer") / 1e6);
-        let ratio = 2.0 * both / (one + other);
         story.tell(format!(
-            "round {round} of {ROUNDS}: {one:.1} and {other:.1} Mbit/s alone, {both:.1} together: {ratio:.2} times one"
+            "round {round} of {ROUNDS}: {one:.1} and {other:.1} Mbit/s alone, {both:.1} together: {:.2} times one",
+            2.0 * both / (one + other)
         ));
-        ratios.push(ratio);
+        most = [most[0].max(one), most[1].max(other), most[2].max(both)];
     }
-    let ratio = median(ratios);
+    let ratio = 2.0 * most[2] / (most[0] + most[1]);
     assert!(ratio >= SUM, "{ratio:.2} times one");
 }
 
