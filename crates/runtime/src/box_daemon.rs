@@ -145,18 +145,10 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     let mut fabric = match &options.fabric {
         None => None,
         Some(fabric) => {
-            let (name, links) = (&options.run.name, &station.links);
             let devices = told.iter().map(|told| DeviceConfig { name: told.name, group: told.group });
             let mut leases = Leases::new(fabric::lease_config(fabric), devices);
-            let mut fabric = Fabric::open(
-                fabric,
-                name,
-                Role::Box,
-                &options.links,
-                links,
-                told.clone(),
-                station.keys.as_ref(),
-            )?;
+            let name = &options.run.name;
+            let mut fabric = Fabric::open(fabric, name, Role::Box, &options.links, &station, told.clone())?;
             fabric.restore(station.clock.now_ns(), &mut leases)?;
             node = node.with_leases(leases);
             Some(fabric)

@@ -8,7 +8,7 @@ use etherslot_node::{Accepted, Device, Guest, HostNode, Interrupt, Interrupts as
 use etherslot_vfio_user::message::{irq, region};
 use etherslot_vfio_user::{Answer, DeviceInfo, Errno, Handler, Keeper, MessageId, RegionInfo, Server};
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Role, is_discovery};
+use etherslot_wire::discovery::is_discovery;
 
 use crate::control::Control;
 use crate::fabric::Fabric;
@@ -277,29 +277,11 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
             node.expect(routes.first, key);
         }
     }
-    let mut fabric = match &options.fabric {
-        None => None,
-        Some(fabric) => {
-            let (name, links) = (&options.run.name, &station.links);
-            Some(Fabric::open(
-                fabric,
-                name,
-                Role::Host,
-                &options.links,
-                links,
-                Vec::new(),
-                station.keys.as_ref(),
-            )?)
-        }
-    };
-    node.set_group(fabric.as_ref().and_then(Fabric::group));
-    let mut control = Control::open(
-        options.run.control.as_ref(),
-        options.run.control_group,
-        &options.run.name,
-        &station.sleeper,
-    )?;
     let name = &options.run.name;
+    let mut fabric = Fabric::of_host(options.fabric.as_ref(), name, &options.links, &station)?;
+    node.set_group(fabric.as_ref().and_then(Fabric::group));
+    let mut control =
+        Control::open(options.run.control.as_ref(), options.run.control_group, name, &station.sleeper)?;
     let keeper = keeper::start(keeper)
         .inspect_err(
             |error| tracing::warn!(%error, "no keeper: guests may not outlive a kill of this daemon"),

@@ -24,7 +24,7 @@ use etherslot_initiator::nvme::{Config, Failure};
 use etherslot_initiator::{Disk, Initiator};
 use etherslot_nbd::Disks;
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Role, is_discovery};
+use etherslot_wire::discovery::is_discovery;
 
 pub use crate::clock::Clock;
 use crate::fabric::{Fabric, Found, Wanted};
@@ -192,21 +192,8 @@ impl Client {
     pub fn open(options: &ClientOptions) -> Result<Self, ClientError> {
         assert!(!options.devices.is_empty(), "a client has a device");
         let mut station = Station::open(&options.run, &options.links, &options.security)?;
-        let mut fabric = match &options.fabric {
-            None => None,
-            Some(fabric) => {
-                let (name, links) = (&options.run.name, &station.links);
-                Some(Fabric::open(
-                    fabric,
-                    name,
-                    Role::Host,
-                    &options.links,
-                    links,
-                    Vec::new(),
-                    station.keys.as_ref(),
-                )?)
-            }
-        };
+        let name = &options.run.name;
+        let mut fabric = Fabric::of_host(options.fabric.as_ref(), name, &options.links, &station)?;
         let mut members = Vec::new();
         for (number, device) in options.devices.iter().enumerate() {
             let node = match number {

@@ -25,10 +25,10 @@ use view::{FabricView, OrderView, To as ViewTo};
 
 use crate::control::{Answer, NO_FABRIC, Request};
 use crate::counted::{Counted, counted};
-use crate::keys::Keyring;
 use crate::links::Links;
 use crate::options::{FabricOptions, LinkKind, LinkOptions, Via};
 use crate::stat::NodeStat;
+use crate::station::Station;
 use crate::{StartError, identity};
 
 /// What everybody on an Ethernet hears.
@@ -65,16 +65,27 @@ pub(crate) fn lease_config(options: &FabricOptions) -> LeaseConfig {
 }
 
 impl Fabric {
+    /// Joins as a host under the node's name, if there is a fabric.
+    pub(crate) fn of_host(
+        options: Option<&FabricOptions>,
+        name: &str,
+        link_options: &[LinkOptions],
+        station: &Station,
+    ) -> Result<Option<Self>, StartError> {
+        let open = |options| Self::open(options, name, Role::Host, link_options, station, Vec::new());
+        options.map(open).transpose()
+    }
+
     /// Joins under the node's name, as a box with `devices` or as a host.
     pub(crate) fn open(
         options: &FabricOptions,
         name: &str,
         role: Role,
         link_options: &[LinkOptions],
-        links: &Links,
+        Station { links, keys, .. }: &Station,
         devices: Vec<Device>,
-        keys: Option<&Keyring>,
     ) -> Result<Self, StartError> {
+        let keys = keys.as_ref();
         let failed = |reason: String| StartError::Fabric(reason);
         let node = keys.map_or_else(|| identity::node_id(name), |keys| keys.public().node_id(name));
         let tags = keys.map(|keys| Tags::new(keys.fabric()));
