@@ -86,7 +86,7 @@ pub(crate) fn order(member: &Member<Via>, own: &[Device], asked: &Asked<'_>) -> 
     let (to, device) = match meant.as_slice() {
         [] => {
             let known: Vec<&str> = devices(member, own).map(|(_, _, device)| device.name.as_str()).collect();
-            return Err(format!("no device {text:?} is known: there {}", listed(&known)));
+            return Err(format!("no device {text:?} is known: there {}", listed(known)));
         }
         [(node, _, device)] => (*node, device.name),
         several => {
@@ -121,7 +121,7 @@ fn host(member: &Member<Via>, text: &str) -> Result<NodeId, String> {
     match meant.as_slice() {
         [] => {
             let names: Vec<&str> = hosts.iter().map(|(_, name, _)| *name).collect();
-            Err(format!("no host {text:?} is known: there {}", listed(&names)))
+            Err(format!("no host {text:?} is known: there {}", listed(names)))
         }
         [(node, _, _)] => Ok(*node),
         several => {
@@ -131,8 +131,10 @@ fn host(member: &Member<Via>, text: &str) -> Result<NodeId, String> {
     }
 }
 
-fn listed(names: &[&str]) -> String {
-    match names {
+/// In the order of the alphabet: that of the directory is nobody's.
+fn listed(mut names: Vec<&str>) -> String {
+    names.sort_unstable();
+    match names.as_slice() {
         [] => "is none yet".to_owned(),
         names if names.len() <= 8 => format!("are {}", names.join(", ")),
         names => format!("are {} and {} more", names[..8].join(", "), names.len() - 8),
