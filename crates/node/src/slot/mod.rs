@@ -177,6 +177,8 @@ pub(crate) struct Slot {
     max_payload_bytes: u16,
     hide_msix: bool,
     state: State,
+    /// When [`Slot::poll`] was last called: what was due by then and did not happen waits for room or answers.
+    polled_ns: u64,
     port: FunctionId,
     function: FunctionId,
     requester: Requester<Purpose>,
@@ -230,6 +232,7 @@ impl Slot {
             max_payload_bytes: MAX_PAYLOAD_BYTES,
             hide_msix,
             state: State::Detached,
+            polled_ns: 0,
             port: FunctionId::default(),
             function: FunctionId::default(),
             requester: Requester::new(requester),

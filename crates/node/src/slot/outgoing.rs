@@ -25,6 +25,7 @@ const POLL_BYTES: usize = 128 << 10;
 impl Slot {
     /// Goes on with everything that can go on. True if something was done.
     pub(crate) fn poll(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
+        self.polled_ns = now_ns;
         let mut progress = self.expire(now_ns, guest);
         progress |= match &self.state {
             State::Detached => false,
@@ -43,9 +44,10 @@ impl Slot {
         let accesses = accesses.map(|access| access.deadline_ns).min();
         let attach = match self.state {
             State::Attaching { retry_at_ns } => Some(retry_at_ns),
-            State::BringUp(ref script) if script.next().is_some() => Some(script.start_ns()),
+            State::BringUp(ref script) => Some(script.start_ns()),
             _ => None,
         };
+        let attach = attach.filter(|&at_ns| at_ns > self.polled_ns);
         [accesses, attach, self.requester.deadline_ns()].into_iter().flatten().min()
     }
 
