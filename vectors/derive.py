@@ -13,6 +13,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from derive_ahead import messages as ahead_messages, pieces
+from derive_ddp import segments
 from derive_discovery import discovery, messages as lease_messages
 from derive_seal import exchanges, sealed
 from derive_tlps import bdf, hex64, id_text, memory, pack, pattern, tlps
@@ -300,7 +301,7 @@ def sealed_frames():
 
 FILES = {
     "frames.json": frames, "records.json": records, "tlps.json": tlps, "control.json": control, "pieces.json": pieces,
-    "sealed.json": sealed_frames, "exchanges.json": exchanges, "discovery.json": lambda: discovery(crc32c),
+    "segments.json": segments, "sealed.json": sealed_frames, "exchanges.json": exchanges, "discovery.json": lambda: discovery(crc32c),
 }
 
 

@@ -8,8 +8,9 @@
 use etherslot_wire::ahead::Piece;
 use etherslot_wire::control::{CloseReason, Hello, Message};
 use etherslot_wire::discovery::{Heartbeat, Order, Outcome, Port};
+use etherslot_wire::rdmap::{AtomicRequest, AtomicResponse, Datagram, ReadRequest, Terminate, Verdict};
 use etherslot_wire::record::Record;
-use etherslot_wire::{frame, record, tlp};
+use etherslot_wire::{ddp, frame, record, tlp};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -59,7 +60,7 @@ fn records(mut body: &[u8]) {
             record::Kind::Tlp => tlp(payload),
             record::Kind::Control => message(payload),
             record::Kind::Ahead => piece(payload),
-            record::Kind::Ddp => {}
+            record::Kind::Ddp => segment(payload),
         }
         body = rest;
     }
@@ -70,6 +71,41 @@ fn piece(bytes: &[u8]) {
         let mut again = piece.emit().to_vec();
         again.extend(data);
         assert_eq!(Piece::parse(&again), Some((piece, data)));
+    }
+}
+
+fn segment(bytes: &[u8]) {
+    let Ok((header, data)) = ddp::Header::parse(bytes) else { return };
+    let mut again = vec![0; header.len()];
+    assert_eq!(header.emit(&mut again), Some(header.len()));
+    again.extend(data);
+    assert_eq!(ddp::Header::parse(&again), Ok((header, data)));
+    let mut out = [0; Terminate::MAX_BYTES];
+    if let Some(read) = ReadRequest::parse(data) {
+        read.emit(&mut out).expect("there is room");
+        assert_eq!(ReadRequest::parse(&out[..ReadRequest::BYTES]), Some(read));
+    }
+    if let Some(atomic) = AtomicRequest::parse(data) {
+        atomic.emit(&mut out).expect("there is room");
+        assert_eq!(AtomicRequest::parse(&out[..AtomicRequest::BYTES]), Some(atomic));
+        atomic.apply(atomic.compare);
+    }
+    if let Some(response) = AtomicResponse::parse(data) {
+        response.emit(&mut out).expect("there is room");
+        assert_eq!(AtomicResponse::parse(&out[..AtomicResponse::BYTES]), Some(response));
+    }
+    if let Some(terminate) = Terminate::parse(data) {
+        let length = terminate.emit(&mut out).expect("there is room");
+        assert_eq!(Terminate::parse(&out[..length]), Some(terminate));
+    }
+    if let Some((datagram, _)) = Datagram::parse(data) {
+        datagram.emit(&mut out).expect("there is room");
+        assert_eq!(Datagram::parse(&out[..Datagram::BYTES]), Some((datagram, &[][..])));
+    }
+    if let ddp::Place::Untagged { ulp, mo, .. } = header.place
+        && let Some(verdict) = Verdict::parse(ulp, mo)
+    {
+        assert_eq!(Verdict::parse(verdict.fields().0, verdict.fields().1), Some(verdict));
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Config {
     pub one_record_a_frame: bool,
     /// Whether memory may be sent along with doorbells (docs/wire.md, Read-ahead), if the peer agrees.
     pub read_ahead: bool,
+    /// We take DDP segments ([`Kind::Ddp`](etherslot_wire::record::Kind::Ddp)).
+    pub rdma: bool,
     /// Whether our link keeps what it carries intact, as memory does: if the peer's does as well, the bodies of Data frames
     /// go unchecked.
     pub is_link_intact: bool,
@@ -105,6 +107,7 @@ impl Default for Config {
             detection: Detection::Rack,
             one_record_a_frame: false,
             read_ahead: true,
+            rdma: false,
             is_link_intact: false,
             paths: 1,
             port_rate: None,
@@ -157,6 +160,7 @@ impl Config {
             features: if self.mode == Mode::Classic { feature::CLASSIC } else { 0 }
                 | if self.is_link_intact { feature::HEADER_CHECK } else { 0 }
                 | if self.read_ahead { feature::READ_AHEAD } else { 0 }
+                | if self.rdma { feature::RDMA } else { 0 }
                 | feature::LEASES,
         }
     }

@@ -39,6 +39,8 @@ pub mod feature {
     /// Leases: [`Message::Member`](super::Message::Member), [`Recall`](super::Message::Recall) and
     /// [`Keep`](super::Message::Keep), and [`AttachStatus::NotAssigned`](super::AttachStatus::NotAssigned).
     pub const LEASES: u32 = 1 << 3;
+    /// RDMA: records of kind [`crate::record::Kind::Ddp`].
+    pub const RDMA: u32 = 1 << 4;
 }
 
 impl Hello {

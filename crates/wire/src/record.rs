@@ -27,7 +27,7 @@ pub enum Kind {
     Tlp = 1,
     /// One control message ([`crate::control`]).
     Control = 2,
-    /// One DDP segment (reserved for RDMA).
+    /// One DDP segment ([`crate::ddp`]).
     Ddp = 3,
     /// Memory read ahead ([`crate::ahead`]).
     Ahead = 4,

@@ -15,6 +15,8 @@ use etherslot_wire::tlp::{
 use etherslot_wire::{FunctionId, NodeId};
 use serde_json::Value;
 
+#[path = "vectors/ddp.rs"]
+mod ddp;
 #[path = "vectors/discovery.rs"]
 mod discovery;
 
