@@ -22,8 +22,8 @@
 /* Buffers that a thread keeps for itself. */
 #define CACHE 128
 #define HEADER_BYTES 14
-/* A VLAN tag and the checksum, which some devices leave in the buffer. */
-#define SLACK_BYTES 8
+/* A VLAN tag and the checksum, which some devices leave in the buffer; and for net_af_packet the rest of a slot of its ring. */
+#define SLACK_BYTES 192
 /* The least payload on Ethernet. */
 #define SHORTEST_BYTES 46
 /* Questions for the link's state in a second. */

@@ -9,6 +9,9 @@ pub(crate) const SHARED_MTU: u16 = 9000;
 const HEADER_BYTES: usize = 18;
 /// What stands before a frame in a slot of a packet ring (`TPACKET2_HDRLEN`, aligned), and its alignment.
 const PACKET_HEADER_BYTES: usize = 64;
+/// Slots of packet rings are multiples of this, and blocks, of a page's worth of such steps, multiples of a page.
+const SLOT_STEP: usize = 128;
+const PAGE_BYTES: usize = 4096;
 
 /// A device with its arguments, as DPDK's own tools take it.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +85,10 @@ impl<'a> Device<'a> {
         }
         if self.is_of("net_af_packet") {
             if ["framesz", "blocksz", "framecnt"].into_iter().all(|name| self.argument(name).is_none()) {
-                let slot = (bytes + PACKET_HEADER_BYTES).next_power_of_two().max(2048);
-                let _ = write!(all, ",framesz={slot},blocksz={},framecnt=512", slot * 8);
+                // The driver wants room for a whole slot in each buffer of its pool (`SLACK_BYTES` of the shim), the kernel blocks of
+                // whole pages.
+                let slot = (bytes + PACKET_HEADER_BYTES).next_multiple_of(SLOT_STEP).max(2048);
+                let _ = write!(all, ",framesz={slot},blocksz={},framecnt=512", slot * PAGE_BYTES / SLOT_STEP);
             }
             if self.argument("qdisc_bypass").is_none() {
                 all.push_str(",qdisc_bypass=1");
@@ -109,7 +114,11 @@ mod tests {
         );
         assert_eq!(
             with("net_af_packet1,iface=eth0", 1500),
-            "net_af_packet1,iface=eth0,framesz=2048,blocksz=16384,framecnt=512,qdisc_bypass=1"
+            "net_af_packet1,iface=eth0,framesz=2048,blocksz=65536,framecnt=512,qdisc_bypass=1"
+        );
+        assert_eq!(
+            with("net_af_packet1,iface=eth0,qdisc_bypass=0", 9000),
+            "net_af_packet1,iface=eth0,qdisc_bypass=0,framesz=9088,blocksz=290816,framecnt=512"
         );
         assert_eq!(
             with("net_af_packet1,iface=eth0,framesz=4096,qdisc_bypass=0", 9000),

@@ -88,7 +88,7 @@ fn on_memif_with_small_frames(demand: Demand) {
 }
 
 /// Both ends of a veth by a driver for interfaces of the kernel, in a namespace of this test.
-fn on_veth(driver: &'static str, demand: Demand) {
+fn on_veth(driver: &'static str, mtu: usize, demand: Demand) {
     if !there_is_dpdk() {
         return;
     }
@@ -96,6 +96,9 @@ fn on_veth(driver: &'static str, demand: Demand) {
         let _alone = alone();
         // The kernel's own frames pass these drivers, too.
         std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("a setting of this namespace");
+        for interface in ["left", "right"] {
+            namespace::ip(&format!("link set {interface} mtu {mtu}"));
+        }
         // Addresses of the interfaces: these drivers do not change them.
         let open_port = move |number: usize| {
             let interface = ["left", "right"][number];
@@ -106,14 +109,18 @@ fn on_veth(driver: &'static str, demand: Demand) {
             port
         };
         let (a, b) = (open_port(0), open_port(1));
-        assert_eq!((a.max_frame_bytes(), b.max_frame_bytes()), (1500, 1500));
+        assert_eq!((a.max_frame_bytes(), b.max_frame_bytes()), (mtu, mtu));
         let reopen_b = move || -> Box<dyn Port> { Box::new(open_port(1)) };
         demand(Link::new(Box::new(a), Box::new(b), reopen_b));
     });
 }
 
 fn on_af_packet(demand: Demand) {
-    on_veth("net_af_packet", demand);
+    on_veth("net_af_packet", 1500, demand);
+}
+
+fn on_af_packet_jumbo(demand: Demand) {
+    on_veth("net_af_packet", 9000, demand);
 }
 
 /// A vhost-user device and the virtio-user device that uses it.
@@ -149,6 +156,7 @@ macro_rules! veth_suite {
 }
 
 veth_suite!(af_packet, super::on_af_packet);
+veth_suite!(af_packet_jumbo, super::on_af_packet_jumbo);
 veth_suite!(vhost, super::on_vhost);
 suite!(memif_jumbo, super::on_memif);
 suite!(memif_small, super::on_memif_with_small_frames);
