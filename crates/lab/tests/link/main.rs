@@ -8,6 +8,7 @@ mod goodput;
 mod paths;
 mod security;
 mod stat;
+mod verify;
 
 use std::fmt::Display;
 use std::time::Instant;
