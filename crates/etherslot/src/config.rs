@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use etherslot_runtime::link_spec::DPDK_MTU;
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceOptions, FabricOptions, Group, HostOptions, Interrupts, LinkKind,
-    LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions, PublicKey, Routes,
-    SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
+    LinkOptions, ListenAddress, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions,
+    PublicKey, Routes, SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +38,7 @@ pub(crate) struct BoxFile {
     session: Option<Spanned<Session>>,
     fabric: Option<Spanned<Fabric>>,
     security: Option<Spanned<Security>>,
+    metrics: Option<Metrics>,
     #[serde(default, rename = "device")]
     devices: Vec<Spanned<Device>>,
 }
@@ -51,6 +52,7 @@ pub(crate) struct HostFile {
     session: Option<Spanned<Session>>,
     fabric: Option<Spanned<Fabric>>,
     security: Option<Spanned<Security>>,
+    metrics: Option<Metrics>,
     #[serde(default, rename = "slot")]
     slots: Vec<Spanned<Slot>>,
 }
@@ -69,6 +71,14 @@ struct Node {
     /// Whose members may use the control socket, too.
     #[serde(default, deserialize_with = "value::user_group")]
     control_group: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metrics {
+    /// Where they are served.
+    #[serde(deserialize_with = "value::place_to_listen")]
+    listen: ListenAddress,
 }
 
 /// Keys of all kinds of links; which belong together is seen to afterwards.
@@ -236,6 +246,7 @@ enum InterruptKind {
 pub(crate) struct Overrides {
     pub(crate) busy_poll: Option<Duration>,
     pub(crate) control: Option<PathBuf>,
+    pub(crate) metrics: Option<ListenAddress>,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) impair: Option<String>,
     pub(crate) security: SecurityFlags,
@@ -268,12 +279,19 @@ fn place<T>(text: &str, table: &Spanned<T>) -> String {
     format!("line {}", before.matches('\n').count() + 1)
 }
 
-fn loop_options(node: &Node, overrides: &Overrides) -> Result<LoopOptions> {
+fn loop_options(node: &Node, metrics: Option<&Metrics>, overrides: &Overrides) -> Result<LoopOptions> {
     let busy_poll = overrides.busy_poll.or(node.busy_poll);
     let is_possible = busy_poll.is_none_or(|time| time <= Duration::from_secs(10));
     ensure!(is_possible, "[node] busy_poll is more than 10s: use 10s or less");
     let control = overrides.control.clone().or_else(|| node.control.clone());
-    Ok(LoopOptions { name: node.name.clone(), busy_poll, control, control_group: node.control_group })
+    let metrics = overrides.metrics.clone().or_else(|| Some(metrics?.listen.clone()));
+    Ok(LoopOptions {
+        name: node.name.clone(),
+        busy_poll,
+        control,
+        control_group: node.control_group,
+        metrics,
+    })
 }
 
 /// All links. What a flag says about the link, it says about each of them.
@@ -420,6 +438,7 @@ fn security_options(
 fn common(
     text: &str,
     node: &Node,
+    metrics: Option<&Metrics>,
     links: &Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<&Spanned<Session>>,
     overrides: &Overrides,
@@ -431,7 +450,7 @@ fn common(
         }
         None => session_options(&Session::default(), links.len())?,
     };
-    Ok((loop_options(node, overrides)?, links, session))
+    Ok((loop_options(node, metrics, overrides)?, links, session))
 }
 
 fn device_options(
@@ -565,7 +584,8 @@ impl File for BoxFile {
     type Options = BoxOptions;
 
     fn options(self, text: &str, overrides: &Overrides) -> Result<BoxOptions> {
-        let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        let (run, links, session) =
+            common(text, &self.node, self.metrics.as_ref(), &self.link, self.session.as_ref(), overrides)?;
         if let Some(session) = &self.session {
             ensure!(
                 session.get_ref().max_payload.is_none(),
@@ -593,7 +613,8 @@ impl File for HostFile {
     type Options = HostOptions;
 
     fn options(self, text: &str, overrides: &Overrides) -> Result<HostOptions> {
-        let (run, links, session) = common(text, &self.node, &self.link, self.session.as_ref(), overrides)?;
+        let (run, links, session) =
+            common(text, &self.node, self.metrics.as_ref(), &self.link, self.session.as_ref(), overrides)?;
         let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, false)?;
         let security = security_options(text, self.security.as_ref(), &links, overrides)?;
         ensure!(!self.slots.is_empty(), "the host has no [[slot]]: add at least one");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use etherslot_runtime::export::{self, ExportAddress, ExportOptions};
+use etherslot_runtime::export::{self, ExportOptions, ListenAddress};
 use etherslot_runtime::initiator::driver::nvme;
 
 use crate::nvme::{Reach, node_name};
@@ -29,7 +29,7 @@ pub(crate) struct Export {
     /// Where clients come: `unix:PATH`, a path, or ADDRESS:PORT (no TLS: everybody who reaches it). May be given several times.
     /// For a block device of this machine, have nbd-client be such a client.
     #[arg(long, value_name = "ADDRESS", required = true)]
-    nbd: Vec<ExportAddress>,
+    nbd: Vec<ListenAddress>,
     /// What clients call it, once for each device. The default is the device's name; clients that ask for no name get the first
     /// device.
     #[arg(long, value_name = "NAME", value_parser = export_name)]

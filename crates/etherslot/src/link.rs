@@ -138,7 +138,13 @@ impl End {
             dead_after: config::DEFAULT_DEAD_AFTER,
             heartbeat: config::DEFAULT_DEAD_AFTER / config::HEARTBEATS,
         };
-        let run = LoopOptions { name: name.to_owned(), busy_poll, control: None, control_group: None };
+        let run = LoopOptions {
+            name: name.to_owned(),
+            busy_poll,
+            control: None,
+            control_group: None,
+            metrics: None,
+        };
         let links = kinds
             .into_iter()
             .map(|kind| LinkOptions { kind, capture: capture.clone(), impair: impair.clone() })

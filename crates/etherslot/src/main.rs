@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use etherslot_runtime::options::ListenAddress;
 use tracing_subscriber::EnvFilter;
 
 /// PCI Express over plain Ethernet.
@@ -74,6 +75,9 @@ struct Daemon {
     /// Where the control socket is to be, if not in its usual folder.
     #[arg(long, env = "ETHERSLOT_CONTROL", value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Serve metrics for Prometheus at this place, as in 127.0.0.1:9464 or `unix:/PATH`.
+    #[arg(long, env = "ETHERSLOT_METRICS", value_name = "ADDRESS")]
+    metrics: Option<ListenAddress>,
     /// Write all frames of the link to this pcapng file.
     #[arg(long, env = "ETHERSLOT_CAPTURE", value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -133,8 +137,8 @@ fn run(cli: Cli) -> Result<()> {
 
 impl Daemon {
     fn split(self) -> (bool, PathBuf, config::Overrides) {
-        let Self { config, check, busy_poll, control, capture, impair, security } = self;
-        (check, config, config::Overrides { busy_poll, control, capture, impair, security })
+        let Self { config, check, busy_poll, control, metrics, capture, impair, security } = self;
+        (check, config, config::Overrides { busy_poll, control, metrics, capture, impair, security })
     }
 }
 

@@ -129,8 +129,11 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
         security,
         counters,
         port,
+        links,
         sessions,
         slots,
+        devices,
+        peers: _,
         fabric,
         leases,
     } = stat;
@@ -153,11 +156,25 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
         let before = before.map(|before| (&before.security.counters, seconds));
         table(&mut text, "security", &security.counters, before);
     }
-    table(&mut text, "link", port, before.map(|before| (&before.port, seconds)));
+    if let [_, _, ..] = links.as_slice() {
+        for (number, link) in links.iter().enumerate() {
+            let before = before.and_then(|before| Some((&before.links.get(number)?.counters, seconds)));
+            table(&mut text, &format!("link {number}, {}", link.address), &link.counters, before);
+        }
+    } else {
+        table(&mut text, "link", port, before.map(|before| (&before.port, seconds)));
+    }
     for session in sessions {
         let before =
             before.and_then(|before| before.sessions.iter().find(|known| known.peer == session.peer));
         show_session(&mut text, session, before.map(|before| (before, seconds)));
+    }
+    for device in devices {
+        let before = before.and_then(|before| before.devices.iter().find(|known| known.name == device.name));
+        let before = before.map(|before| (&before.counters, seconds));
+        let owner = device.owner.as_deref().map(|owner| format!(" by {owner}")).unwrap_or_default();
+        let title = format!("device {}: {}{owner}, lease epoch {}", device.name, device.state, device.epoch);
+        table(&mut text, &title, &device.counters, before);
     }
     for slot in slots {
         let before = before.and_then(|before| before.slots.iter().find(|known| known.device == slot.device));
@@ -291,7 +308,10 @@ mod tests {
                 paths: Vec::new(),
                 hierarchy: None,
             }],
+            links: Vec::new(),
             slots: Vec::new(),
+            devices: Vec::new(),
+            peers: Vec::new(),
             fabric: None,
             leases: None,
         }

@@ -7,7 +7,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use etherslot_runtime::options::{Address, Group, Impairment, MAX_PATHS, MAX_PAYLOAD_BYTES, PublicKey};
+use etherslot_runtime::options::{
+    Address, Group, Impairment, ListenAddress, MAX_PATHS, MAX_PAYLOAD_BYTES, PublicKey,
+};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
@@ -65,6 +67,15 @@ pub(crate) fn node_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<St
 pub(crate) fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     checked(deserializer, |text: String| {
         text.parse().map(Some).map_err(|_| format!("{text:?} is not ADDRESS:PORT, as in \"0.0.0.0:4700\""))
+    })
+}
+
+/// `[metrics] listen`.
+pub(crate) fn place_to_listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ListenAddress, D::Error> {
+    checked(deserializer, |text: String| {
+        let wrong =
+            |_| format!("{text:?} is no place to listen at: write \"127.0.0.1:9464\" or \"unix:/PATH\"");
+        text.parse().map_err(wrong)
     })
 }
 

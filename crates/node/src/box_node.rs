@@ -418,6 +418,19 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         self.hosts.iter().map(|host| host.keys.as_ref().map(|keys| keys.protection()))
     }
 
+    /// The Functions and their names, in the order of [`BoxNode::new`].
+    pub fn functions(&self) -> impl Iterator<Item = (Name, Option<&Endpoint>)> {
+        self.shared.functions.iter().enumerate().map(|(at, function)| {
+            let plugged = || {
+                self.hosts.iter().find_map(|host| {
+                    let slot = host.attachments.iter().find(|it| it.function == at)?.slot?;
+                    host.hierarchy.endpoint(slot)
+                })
+            };
+            (function.name, function.endpoint.as_deref().or_else(plugged))
+        })
+    }
+
     /// The sessions, their hosts' addresses and their hierarchies.
     pub fn hosts(&self) -> impl Iterator<Item = (&A, &Session, &Hierarchy)> {
         self.hosts.iter().map(|host| (&host.address, &*host.session, &host.hierarchy))

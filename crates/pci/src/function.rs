@@ -212,6 +212,10 @@ pub trait Function {
     /// Forgets all work under way. No [`Function::read_completed`] follows for reads asked for before.
     fn reset(&mut self, kind: ResetKind);
 
+    /// What it has counted of its work, for people and programs that watch it: each name, which ends with its unit, with its value,
+    /// which only grows.
+    fn count(&self, _each: &mut dyn FnMut(&'static str, u64)) {}
+
     /// Told when the Function's ID changes (it is captured from Configuration Writes, 2.2.6.2).
     fn identified(&mut self, _id: FunctionId) {}
 }

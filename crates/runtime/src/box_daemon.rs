@@ -154,12 +154,8 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
             Some(fabric)
         }
     };
-    let mut control = Control::open(
-        options.run.control.as_ref(),
-        options.run.control_group,
-        &options.run.name,
-        &station.sleeper,
-    )?;
+    let mut control = Control::open(&options.run, &station.sleeper)?
+        .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?;
     let name = &options.run.name;
     let devices = options.devices.len();
     tracing::info!(name, address = station.links.address(), devices, "ready");

@@ -22,6 +22,12 @@ impl Counted {
         self
     }
 
+    /// The same with `more` behind, whose names get `prefix` and an underscore in front.
+    pub(crate) fn and_under(mut self, prefix: &str, more: &Self) -> Self {
+        self.0.extend(more.iter().map(|(name, value)| (Cow::Owned(format!("{prefix}_{name}")), value)));
+        self
+    }
+
     /// The value of this name.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.iter().find(|&(known, _)| known == name).map(|(_, value)| value)

@@ -280,8 +280,8 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let name = &options.run.name;
     let mut fabric = Fabric::of_host(options.fabric.as_ref(), name, &options.links, &station)?;
     node.set_group(fabric.as_ref().and_then(Fabric::group));
-    let mut control =
-        Control::open(options.run.control.as_ref(), options.run.control_group, name, &station.sleeper)?;
+    let mut control = Control::open(&options.run, &station.sleeper)?
+        .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?;
     let keeper = keeper::start(keeper)
         .inspect_err(
             |error| tracing::warn!(%error, "no keeper: guests may not outlive a kill of this daemon"),

@@ -7,6 +7,7 @@ pub mod box_daemon;
 mod clock;
 pub mod control;
 mod counted;
+mod desk;
 pub mod export;
 pub mod fabric;
 mod format_file;
@@ -19,12 +20,14 @@ mod link;
 pub mod link_spec;
 pub mod link_test;
 mod links;
+mod metrics;
 pub mod options;
 mod polling;
 mod signals;
 mod sleeper;
 pub mod stat;
 mod station;
+mod streams;
 
 use std::io;
 
@@ -77,6 +80,9 @@ pub enum StartError {
     /// The control socket could not be made where it was asked for.
     #[error("[node] control: {0}")]
     Control(#[from] control::BindError),
+    /// Metrics can't be served where they were asked for.
+    #[error("[metrics] listen: {0}")]
+    Metrics(#[from] streams::ListenError),
     /// The node can't be a member of the fabric as it was told to.
     #[error("[fabric] {0}")]
     Fabric(String),

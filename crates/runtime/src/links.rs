@@ -89,6 +89,11 @@ impl Links {
         self.ports.get_mut(to.link).map_or(frames.len(), |port| port.send(&to.address, frames))
     }
 
+    /// Where peers reach each of them, and what it has counted.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Address, Counted)> {
+        self.ports.iter().map(|port| (port.address(), port.counters().named().into()))
+    }
+
     /// What they have counted, together.
     pub(crate) fn counters(&self) -> Counted {
         let mut sums = self.ports.first().map(|port| port.counters().named()).unwrap_or_default();

@@ -17,6 +17,7 @@ pub use etherslot_wire::discovery::Group;
 pub use crate::fabric::Wanted;
 pub use crate::keys::KeyFiles;
 pub use crate::link_spec::LinkSpecError;
+pub use crate::streams::ListenAddress;
 
 /// An I/O box.
 #[derive(Debug)]
@@ -121,6 +122,8 @@ pub struct LoopOptions {
     pub control: Option<PathBuf>,
     /// The group whose members may use the control socket, too.
     pub control_group: Option<u32>,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<ListenAddress>,
 }
 
 /// The link.

@@ -4,6 +4,7 @@
 
 use std::fmt::{self, Write as _};
 
+use etherslot_fabric::Lease;
 use etherslot_initiator::Initiator;
 use etherslot_initiator::nvme::Counters;
 use etherslot_node::seal::PublicKey;
@@ -11,11 +12,14 @@ use etherslot_node::{
     BoxCounters, BoxNode, GuardCounters, HostCounters, HostNode, Protection as SessionProtection,
     SlotCounters,
 };
+use etherslot_pci::endpoint::{Endpoint, EndpointCounters};
 use etherslot_pci::hierarchy::HierarchyCounters;
+use etherslot_pci::requester::RequesterCounters;
 use etherslot_session::{Mode, PathReport, Session, State};
 use serde::{Deserialize, Serialize};
 
 use crate::counted::{Counted, counted};
+use crate::fabric::view;
 use crate::links::Links;
 use crate::options::Via;
 
@@ -51,11 +55,20 @@ pub struct NodeStat {
     pub counters: Counted,
     /// What its links count, together.
     pub port: Counted,
+    /// The same, link by link.
+    #[serde(default)]
+    pub links: Vec<LinkStat>,
     /// Its sessions.
     pub sessions: Vec<SessionStat>,
     /// The slots of a host node; the disks of an export.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<SlotStat>,
+    /// The devices of a box.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceStat>,
+    /// The other nodes of the fabric, [`MOST_PEERS`] at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerStat>,
     /// What a member of a fabric counts of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<Counted>,
@@ -172,6 +185,49 @@ impl From<PathReport> for PathStat {
     }
 }
 
+/// Peers that are shown with what is counted: `ls` shows all.
+pub const MOST_PEERS: usize = 256;
+
+/// A link of a node at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStat {
+    /// Where peers reach the node by it.
+    pub address: String,
+    /// What it counts.
+    pub counters: Counted,
+}
+
+/// A device of a box at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStat {
+    /// Its name.
+    pub name: String,
+    /// `free`, `used`, `kept` for an owner that is out of reach, `moving`.
+    pub state: String,
+    /// Whose it is: the host's name, or its ID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// How often it was given to a host.
+    pub epoch: u64,
+    /// What the device and its Endpoint count.
+    pub counters: Counted,
+}
+
+/// Another node of the fabric at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStat {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// Whether its heartbeats come.
+    pub is_up: bool,
+    /// Of its last heartbeats, up to 64 on each link, so many did not come.
+    pub heartbeats_lost: u32,
+    /// So many should have come.
+    pub heartbeats_expected: u32,
+}
+
 /// A slot of a host node at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotStat {
@@ -192,8 +248,14 @@ impl NodeStat {
             security: SecurityStat::default(),
             counters,
             port: links.counters(),
+            links: links
+                .each()
+                .map(|(address, counters)| LinkStat { address: address.to_string(), counters })
+                .collect(),
             sessions: Vec::new(),
             slots: Vec::new(),
+            devices: Vec::new(),
+            peers: Vec::new(),
             fabric: None,
             leases: None,
         }
@@ -215,6 +277,9 @@ impl NodeStat {
             if let Some(hierarchy) = &session.hierarchy {
                 tracing::info!(%peer, counters = %hierarchy, "hierarchy");
             }
+        }
+        for DeviceStat { name, state, epoch, counters, .. } in &self.devices {
+            tracing::info!(device = name, state, epoch, %counters, "device");
         }
         for SlotStat { device, counters } in &self.slots {
             tracing::info!(device, %counters, "slot");
@@ -298,7 +363,32 @@ pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Via>, links: &Links
         let session = SessionStat::of(peer, session).protected_by(keys);
         stat.sessions.push(SessionStat { hierarchy: Some(hierarchy), ..session });
     }
+    let devices = node.functions().zip(node.leases().iter());
+    stat.devices = devices.map(|((_, endpoint), lease)| of_device(&lease, endpoint)).collect();
     stat
+}
+
+fn of_device(lease: &Lease, endpoint: Option<&Endpoint>) -> DeviceStat {
+    let counters = endpoint.map(|endpoint| {
+        let mut counters = Vec::new();
+        endpoint.function().count(&mut |name, value| counters.push((name, value)));
+        let dma = counted!(endpoint.counters() => EndpointCounters {
+            writes, write_bytes, read_bytes, interrupts, requests, unsupported, dropped_posted, poisoned, overflows,
+            function_resets,
+        });
+        let requester = counted!(endpoint.requester_counters() => RequesterCounters {
+            requests, timeouts, late_completions, unexpected_completions, malformed_completions, poisoned_completions,
+            refused,
+        });
+        Counted::from(counters).and_under("pcie", &dma).and_under("requester", &requester)
+    });
+    DeviceStat {
+        name: lease.name.as_str().to_owned(),
+        state: view::device_state(lease.state).to_owned(),
+        owner: lease.owner.map(|owner| format!("{owner:?}")),
+        epoch: lease.epoch,
+        counters: counters.unwrap_or_default(),
+    }
 }
 
 /// Of a host node whose slots have these devices.

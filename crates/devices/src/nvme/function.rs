@@ -71,6 +71,18 @@ impl Function for Nvme {
         self.advance_life();
     }
 
+    fn count(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let counters = &self.logs.counters;
+        let clamped = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+        each("reads", clamped(counters.reads));
+        each("bytes_read", clamped(counters.bytes_read));
+        each("writes", clamped(counters.writes));
+        each("bytes_written", clamped(counters.bytes_written));
+        each("busy_ns", counters.busy_ns);
+        each("media_errors", counters.media_errors);
+        each("unsafe_shutdowns", counters.unsafe_shutdowns);
+    }
+
     fn read_ahead(&mut self) -> Option<ReadAhead> {
         self.next_rule()
     }

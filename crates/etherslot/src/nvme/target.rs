@@ -155,6 +155,7 @@ impl Reach {
             busy_poll: self.busy_poll.or(busy_poll),
             control: None,
             control_group: None,
+            metrics: None,
         };
         let options = self.options(devices, run, driver)?;
         security::warn(&options.security);
@@ -286,8 +287,13 @@ mod tests {
         let cli = Cli::try_parse_from([&["nvme", "--plaintext"], words].concat())
             .map_err(|error| error.to_string())?;
         let Target { device, reach, .. } = cli.target;
-        let run =
-            LoopOptions { name: "test".to_owned(), busy_poll: None, control: None, control_group: None };
+        let run = LoopOptions {
+            name: "test".to_owned(),
+            busy_poll: None,
+            control: None,
+            control_group: None,
+            metrics: None,
+        };
         let devices: Vec<String> = device.split(' ').map(str::to_owned).collect();
         reach.options(&devices, run, nvme::Config::default()).map_err(|error| format!("{error:#}"))
     }

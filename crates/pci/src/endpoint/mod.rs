@@ -249,6 +249,11 @@ impl Endpoint {
     }
 
     /// The Function.
+    pub fn function(&self) -> &dyn Function {
+        &*self.function
+    }
+
+    /// The same, to be changed.
     pub fn function_mut(&mut self) -> &mut dyn Function {
         &mut *self.function
     }

@@ -1,6 +1,5 @@
 //! `etherslot export`: remote disks for programs of this machine and others, by the Network Block Device protocol.
 
-mod address;
 mod doors;
 
 use std::io;
@@ -10,14 +9,15 @@ use std::time::Duration;
 use etherslot_initiator::{DiskInfo, Op, Request as DiskRequest, nvme};
 use etherslot_nbd::{Config, Counters, Export, Server};
 
-pub use address::{AddressError, ExportAddress};
-
 use crate::control::{BindError, Control};
 use crate::counted::{Counted, counted};
 use crate::fabric::Fabric;
 use crate::initiator::{Client, ClientError};
+use crate::options::LoopOptions;
 use crate::stat::{self, NodeStat};
-use doors::{Doors, Stream};
+use crate::streams::Stream;
+pub use crate::streams::{AddressError, ListenAddress, ListenError};
+use doors::Doors;
 
 /// From the request to stop on, what is under way has so much time.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub struct ExportOptions {
     /// Refuse writes.
     pub read_only: bool,
     /// Where clients come.
-    pub addresses: Vec<ExportAddress>,
+    pub addresses: Vec<ListenAddress>,
 }
 
 /// Why there is no export, or not any more.
@@ -45,17 +45,9 @@ pub enum ExportError {
     /// The device.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A socket of the file system could not be made.
-    #[error("--nbd {0}")]
-    Unix(#[from] BindError),
     /// An address can't be listened at.
-    #[error("--nbd {address}: {source}: is it an address of this machine, and the port free?")]
-    Tcp {
-        /// The address.
-        address: ExportAddress,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("--nbd {0}")]
+    Listen(#[from] ListenError),
     /// A device can't be used any more.
     #[error("device {device:?} can't be used any more: {failure}")]
     Failed {
@@ -86,8 +78,9 @@ pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError
     let mut doors = Doors::open(&options.addresses)?;
     client.watch(doors.fd())?;
     let ExportOptions { node, control, names, read_only, addresses } = options;
-    let mut control = Control::open(control.as_ref(), None, &node, &client.station.sleeper)
-        .map_err(ExportError::Control)?;
+    let run =
+        LoopOptions { name: node.clone(), busy_poll: None, control, control_group: None, metrics: None };
+    let mut control = Control::open(&run, &client.station.sleeper).map_err(ExportError::Control)?;
     let disks: Vec<DiskInfo> = client.disks().map(|disk| disk.info().clone()).collect();
     let exports = names.iter().zip(&disks).enumerate().map(|(disk, (name, info))| {
         let description = format!("{}, serial number {}", info.model.trim(), info.serial.trim());

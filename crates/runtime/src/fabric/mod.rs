@@ -9,8 +9,8 @@ pub mod view;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use etherslot_fabric::{
-    Counters, DirectoryConfig, DirectoryCounters, Event, Identity, LeaseConfig, LeaseCounters, Leases,
-    Member, MemberConfig, NodeEvent, Place as _, To,
+    Counters, DirectoryConfig, DirectoryCounters, Event, Identity, Known, LeaseConfig, LeaseCounters, Leases,
+    Member, MemberConfig, NodeEvent, Place as _, Presence, To,
 };
 use etherslot_netio::Address;
 use etherslot_wire::NodeId;
@@ -27,7 +27,7 @@ use crate::control::{Answer, NO_FABRIC, Request};
 use crate::counted::{Counted, counted};
 use crate::links::Links;
 use crate::options::{FabricOptions, LinkKind, LinkOptions, Via};
-use crate::stat::NodeStat;
+use crate::stat::{MOST_PEERS, NodeStat, PeerStat};
 use crate::station::Station;
 use crate::{StartError, identity};
 
@@ -266,8 +266,9 @@ impl Fabric {
         match request {
             Request::Stat {} => {
                 let mut stat = Box::new(stat());
-                stat.fabric = fabric.as_deref().map(Self::counted);
-                stat.leases = fabric.and(leases).map(|leases| leases_counted(leases));
+                if let Some(fabric) = fabric.as_deref() {
+                    fabric.add_to(&mut stat, leases.as_deref());
+                }
                 Ok(Answer::Stat(stat))
             }
             Request::Ls {} => Ok(Answer::Ls(fabric.ok_or_else(member)?.view(now_ns))),
@@ -279,6 +280,16 @@ impl Fabric {
                 fabric.ok_or_else(member)?.order_state(now_ns, *order).map(Answer::Order)
             }
         }
+    }
+
+    /// What a member knows beside what a node counts.
+    fn add_to(&self, stat: &mut NodeStat, leases: Option<&Leases>) {
+        stat.fabric = Some(self.counted());
+        stat.leases = leases.map(leases_counted);
+        for (device, lease) in stat.devices.iter_mut().zip(leases.into_iter().flat_map(Leases::iter)) {
+            device.owner = lease.owner.map(|owner| self.name_of(&owner));
+        }
+        stat.peers = self.member.directory().nodes().take(MOST_PEERS).map(|(_, known)| peer(known)).collect();
     }
 
     /// What was counted.
@@ -309,6 +320,20 @@ impl Fabric {
     /// The group that the node is in.
     pub(crate) fn group(&self) -> Option<Group> {
         self.member.identity().group
+    }
+}
+
+fn peer(known: &Known<Via>) -> PeerStat {
+    let (lost, expected) = known.ways().fold((0, 0), |sum, (_, _, quality)| {
+        let (lost, expected) = quality.lost();
+        (sum.0 + lost, sum.1 + expected)
+    });
+    PeerStat {
+        name: known.name.as_str().to_owned(),
+        role: known.role.into(),
+        is_up: known.presence == Presence::Up,
+        heartbeats_lost: lost,
+        heartbeats_expected: expected,
     }
 }
 

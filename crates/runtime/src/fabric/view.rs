@@ -240,6 +240,15 @@ fn node_view(
     }
 }
 
+pub(crate) fn device_state(state: DeviceState) -> &'static str {
+    match state {
+        DeviceState::Free => "free",
+        DeviceState::Used => "used",
+        DeviceState::Kept => "kept",
+        DeviceState::Moving => "moving",
+    }
+}
+
 fn device_view(device: &Device, name_of: &dyn Fn(&NodeId) -> NodeRef) -> DeviceView {
     let [base, sub, interface] = device.class;
     DeviceView {
@@ -249,13 +258,7 @@ fn device_view(device: &Device, name_of: &dyn Fn(&NodeId) -> NodeRef) -> DeviceV
         class: format!("{base:02x}{sub:02x}{interface:02x}"),
         bytes: device.bytes,
         group: device.group.map(Group::get),
-        state: match device.state {
-            DeviceState::Free => "free",
-            DeviceState::Used => "used",
-            DeviceState::Kept => "kept",
-            DeviceState::Moving => "moving",
-        }
-        .to_owned(),
+        state: device_state(device.state).to_owned(),
         epoch: device.epoch,
         owner: device.owner.as_ref().map(name_of),
         assigned: match &device.assigned {

@@ -1,9 +1,12 @@
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
 use super::*;
 use crate::counted::Counted;
+use crate::desk::LOOK_NS;
 use crate::stat::{NodeStat, Role};
 
 fn stat(sessions: usize) -> NodeStat {
@@ -34,6 +37,9 @@ fn stat(sessions: usize) -> NodeStat {
         slots: Vec::new(),
         fabric: None,
         leases: None,
+        links: Vec::new(),
+        devices: Vec::new(),
+        peers: Vec::new(),
     }
 }
 
@@ -72,7 +78,7 @@ impl Rig {
         self.poll();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(self.server.connections.is_empty());
+        assert_eq!(self.server.desk.connections(), 0);
         answer
     }
 }
@@ -118,7 +124,7 @@ fn one_request_is_answered_with_or_without_the_end_of_its_line() {
     rig.poll();
     stream.write_all(b"\"stat\"}").unwrap();
     rig.poll();
-    assert_eq!(rig.server.connections.len(), 1, "it may go on");
+    assert_eq!(rig.server.desk.connections(), 1, "it may go on");
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     rig.poll();
     let mut again = String::new();
@@ -129,7 +135,8 @@ fn one_request_is_answered_with_or_without_the_end_of_its_line() {
 #[test]
 fn what_is_no_request_is_answered_with_an_error() {
     let mut rig = Rig::new();
-    for bad in [&b"\n"[..], b"{}\n", b"\xFF\n", b"{\"request\":\"reboot\"}\n", &[b'{'; REQUEST_BYTES]] {
+    for bad in [&b"\n"[..], b"{}\n", b"\xFF\n", b"{\"request\":\"reboot\"}\n", &[b'{'; LIMITS.request_bytes]]
+    {
         let answer = rig.answer(bad);
         assert!(answer.starts_with("{\"error\":"), "{answer}");
     }
@@ -137,7 +144,7 @@ fn what_is_no_request_is_answered_with_an_error() {
     drop(silent);
     rig.poll();
     rig.poll();
-    assert!(rig.server.connections.is_empty());
+    assert_eq!(rig.server.desk.connections(), 0);
 }
 
 #[test]
@@ -147,29 +154,29 @@ fn a_slow_reader_holds_up_nobody_and_is_dropped() {
     let mut slow = rig.connect();
     slow.write_all(b"{\"request\":\"stat\"}\n").unwrap();
     rig.poll();
-    assert_eq!(rig.server.connections.len(), 1, "more than the socket holds");
+    assert_eq!(rig.server.desk.connections(), 1, "more than the socket holds");
     rig.sessions = 1;
-    assert!(!rig.server.has_event(), "the loop can sleep");
+    assert!(!rig.server.desk.has_event(), "the loop can sleep");
     let mut quick = rig.connect();
     quick.write_all(b"{\"request\":\"stat\"}\n").unwrap();
     rig.poll();
     let mut answer = String::new();
     quick.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("{\"ok\""));
-    assert_eq!(rig.server.deadline_ns(), Some(1 + PATIENCE_NS));
-    rig.now_ns += PATIENCE_NS;
+    assert_eq!(rig.server.desk.deadline_ns(), Some(1 + LIMITS.patience_ns));
+    rig.now_ns += LIMITS.patience_ns;
     rig.poll();
-    assert!(rig.server.connections.is_empty());
+    assert_eq!(rig.server.desk.connections(), 0);
 }
 
 #[test]
 fn more_connections_than_there_is_room_for_wait_and_do_not_wake_the_loop() {
     let mut rig = Rig::new();
-    let silent: Vec<UnixStream> = (0..CONNECTIONS).map(|_| rig.connect()).collect();
+    let silent: Vec<UnixStream> = (0..LIMITS.connections).map(|_| rig.connect()).collect();
     rig.poll();
     let mut late = rig.connect();
     late.write_all(b"{\"request\":\"stat\"}\n").unwrap();
-    assert!(!rig.poll() && !rig.server.has_event());
+    assert!(!rig.poll() && !rig.server.desk.has_event());
     drop(silent);
     rig.poll();
     rig.poll();
@@ -186,7 +193,7 @@ fn an_idle_server_is_looked_at_only_now_and_then() {
     let answer = &mut |_| Ok(Answer::Stat(Box::new(stat(0))));
     assert!(!rig.server.poll(rig.now_ns, false, answer), "not woken, and just looked at");
     assert!(rig.server.poll(rig.now_ns + LOOK_NS, false, answer));
-    assert_eq!(rig.server.connections.len(), 1);
+    assert_eq!(rig.server.desk.connections(), 1);
 }
 
 #[test]

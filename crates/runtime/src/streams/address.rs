@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// A place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExportAddress {
+pub enum ListenAddress {
     /// A socket of the file system, for the owner of the process alone.
     Unix(PathBuf),
     /// TCP, for everybody who reaches it.
@@ -19,7 +19,7 @@ pub enum ExportAddress {
 #[error("`{0}` is no place to listen at: write unix:/PATH, or ADDRESS:PORT as in 127.0.0.1:10809")]
 pub struct AddressError(String);
 
-impl FromStr for ExportAddress {
+impl FromStr for ListenAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -32,7 +32,7 @@ impl FromStr for ExportAddress {
     }
 }
 
-impl fmt::Display for ExportAddress {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -55,12 +55,12 @@ mod tests {
             ("127.0.0.1:10809", "127.0.0.1:10809"),
             ("[::1]:1", "[::1]:1"),
         ] {
-            let address: ExportAddress = text.parse().unwrap();
+            let address: ListenAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), shown);
             assert_eq!(shown.parse(), Ok(address));
         }
         for text in ["", "unix:", "a", "10809", "127.0.0.1", "localhost:10809"] {
-            assert!(text.parse::<ExportAddress>().is_err(), "{text}");
+            assert!(text.parse::<ListenAddress>().is_err(), "{text}");
         }
     }
 }
