@@ -1,0 +1,47 @@
+//! What the engine needs of its surroundings: memory and a session.
+
+use etherslot_wire::rdmap::AtomicRequest;
+
+use crate::config::PeerId;
+
+/// Why memory was not read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is not here yet: the engine asks again, the same, after [`Engine::resume`](crate::Engine::resume).
+    Pending,
+    /// It cannot be had.
+    Fault,
+}
+
+/// The memory that registered addresses are of: the process's own, a guest's by DMA, a simulator's. The engine asks for
+/// addresses of registered pages only.
+pub trait Memory {
+    /// Reads all of `out`, or says why not.
+    fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Trouble>;
+
+    /// Writes, upwards; later calls come into effect later. It is never [`Trouble::Pending`].
+    fn write(&mut self, address: u64, data: &[u8]) -> Result<(), Trouble>;
+
+    /// Does the operation on 8 bytes, little-endian, at a multiple of 8; returns what was there before. After
+    /// [`Trouble::Pending`] the same call comes again and gets the result; it is done once.
+    fn atomic(&mut self, address: u64, operation: &AtomicRequest) -> Result<u64, Trouble>;
+}
+
+/// The sessions with the peers.
+pub trait Wire {
+    /// Bytes of the longest segment, header and data, that can be sent now on this stream; 0 if none. If it is less than
+    /// `want` that is because a frame holds no more, or because what the frame under construction has left is worth
+    /// filling.
+    fn room(&mut self, peer: PeerId, stream: u16, want: usize) -> usize;
+
+    /// Sends a segment of `head` and then `data_len` bytes that `fill` writes; the whole is not longer than
+    /// [`Wire::room`] said. If `fill` says false nothing is sent. Whether it was sent.
+    fn send(
+        &mut self,
+        peer: PeerId,
+        stream: u16,
+        head: &[u8],
+        data_len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> bool;
+}

@@ -1,0 +1,263 @@
+//! What all QPs share, and what one of them needs to know of it.
+
+use etherslot_wire::bytes::put;
+use etherslot_wire::ddp::{Header, Opcode, Place, UNTAGGED_BYTES};
+
+use crate::config::{Config, CqId, Pd, PeerId, Qpn, SrqId};
+use crate::counters::Counters;
+use crate::cq::{Cq, Pushed};
+use crate::cqe::Cqe;
+use crate::event::{Event, Events, Notice};
+use crate::memory::{Memory, Trouble, Wire};
+use crate::pbl::{Miss, Span};
+use crate::ring::Blocks;
+use crate::schedule::Schedule;
+use crate::smt::{Access, Denied, Smt};
+use crate::table::Table;
+use crate::wqe::Sge;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) blocks: Blocks,
+    pub(crate) pd: Pd,
+    /// WQEs in it.
+    pub(crate) wqes: u32,
+    /// Below so many an event is due; 0 is never.
+    pub(crate) limit: u32,
+    /// QPs that have it.
+    pub(crate) users: u32,
+}
+
+/// What all QPs share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) smt: Smt,
+    pub(crate) cqs: Table<Cq>,
+    pub(crate) srqs: Table<Srq>,
+    pub(crate) events: Events,
+    pub(crate) schedule: Schedule,
+    pub(crate) counters: Counters,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It did something; there may be more.
+    Done,
+    /// There is nothing to do now.
+    Nothing,
+    /// The session with this peer is full.
+    Full(PeerId),
+    /// Memory is not here yet.
+    Pending,
+}
+
+/// Why bytes could not be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Denied(Denied),
+    Miss(Miss),
+    Pending,
+    Fault,
+}
+
+impl From<Miss> for Failure {
+    fn from(miss: Miss) -> Self {
+        Self::Miss(miss)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Pending => Self::Pending,
+            Trouble::Fault => Self::Fault,
+        }
+    }
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+/// Who uses an STag.
+pub(crate) type Who = (Pd, Qpn);
+
+/// A place in a list of SGEs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    sge: u16,
+    within: u32,
+}
+
+impl Smt {
+    /// Reads looked-up bytes.
+    #[inline]
+    pub(crate) fn read<M: Memory>(&self, memory: &mut M, span: &Span, out: &mut [u8]) -> Result<(), Failure> {
+        self.pbl.walk(span, |address, range| Ok(memory.read(address, &mut out[range])?))
+    }
+
+    /// Writes looked-up bytes; all pages are known to be there.
+    #[inline]
+    pub(crate) fn write<M: Memory>(&self, memory: &mut M, span: &Span, data: &[u8]) -> Result<(), Failure> {
+        self.pbl.walk(span, |address, range| Ok(memory.write(address, &data[range])?))
+    }
+
+    /// Calls `piece` for each part of the next `length` bytes of a list of SGEs; returns where they end.
+    #[inline]
+    fn pieces(
+        sges: impl Fn(usize) -> Sge,
+        mut cursor: Cursor,
+        length: usize,
+        mut piece: impl FnMut(&Sge, u64, core::ops::Range<usize>) -> Result<(), Failure>,
+    ) -> Result<Cursor, Failure> {
+        let mut done = 0;
+        while done < length {
+            let sge = sges(cursor.sge as usize);
+            let left = sge.length.saturating_sub(cursor.within) as usize;
+            let bytes = left.min(length - done);
+            if bytes > 0 {
+                let to = sge.to.checked_add(u64::from(cursor.within)).ok_or(Denied::Wrap)?;
+                piece(&sge, to, done..done + bytes)?;
+                done += bytes;
+                cursor.within += bytes as u32;
+            } else if cursor.sge as usize >= crate::wqe::MAX_SGES {
+                return Err(Failure::Denied(Denied::Bounds));
+            } else {
+                cursor = Cursor { sge: cursor.sge + 1, within: 0 };
+            }
+        }
+        Ok(cursor)
+    }
+
+    /// Reads the next bytes of a list of SGEs.
+    #[inline]
+    pub(crate) fn gather<M: Memory>(
+        &self,
+        memory: &mut M,
+        who: Who,
+        sges: impl Fn(usize) -> Sge,
+        cursor: Cursor,
+        out: &mut [u8],
+    ) -> Result<Cursor, Failure> {
+        Self::pieces(sges, cursor, out.len(), |sge, to, range| {
+            let span = self.look_up(sge.stag, to, range.len() as u64, Access::LOCAL_READ, who)?;
+            self.read(memory, &span, &mut out[range])
+        })
+    }
+
+    /// Writes the next bytes of a list of SGEs: all of them, or none if one may not be written.
+    #[inline]
+    pub(crate) fn scatter<M: Memory>(
+        &self,
+        memory: &mut M,
+        who: Who,
+        sges: impl Fn(usize) -> Sge,
+        cursor: Cursor,
+        data: &[u8],
+    ) -> Result<Cursor, Failure> {
+        let look_up = |sge: &Sge, to, length: usize| {
+            self.look_up(sge.stag, to, length as u64, Access::LOCAL_WRITE, who)
+        };
+        Self::pieces(&sges, cursor, data.len(), |sge, to, range| {
+            Ok(self.check_present(&look_up(sge, to, range.len())?)?)
+        })?;
+        Self::pieces(&sges, cursor, data.len(), |sge, to, range| {
+            self.write(memory, &look_up(sge, to, range.len())?, &data[range])
+        })
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            smt: Smt::new(config.stags, config.pages),
+            cqs: Table::new(config.cqs),
+            srqs: Table::new(config.srqs),
+            events: Events::new(config.events, config.cqs),
+            schedule: Schedule::new(config.peers, config.qps),
+            counters: Counters::default(),
+            config: config.clone(),
+        }
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        if !self.events.events.push(event) {
+            self.counters.events_lost += 1;
+        }
+    }
+
+    /// A page was absent when it was needed.
+    pub(crate) fn miss(&mut self, Miss(entry): Miss) {
+        self.counters.misses += 1;
+        self.event(Event::Miss(entry));
+    }
+
+    /// Puts a CQE into its queue; false if the queue is in overrun.
+    #[inline]
+    pub(crate) fn complete(&mut self, cq: CqId, cqe: Cqe) -> bool {
+        let Some(queue) = self.cqs.get_mut(cq.0) else { return false };
+        match queue.push(cqe) {
+            Pushed::Yes(fires) => {
+                self.counters.cqes += 1;
+                if fires {
+                    self.events.notices.push(Notice(cq));
+                }
+                return true;
+            }
+            Pushed::Overrun => self.event(Event::CqOverrun(cq)),
+            Pushed::Lost => {}
+        }
+        self.counters.cqes_lost += 1;
+        false
+    }
+
+    /// Takes the next WQE of an SRQ; returns how many blocks it has.
+    pub(crate) fn take_srq(&mut self, srq: SrqId, copy: &mut [crate::wqe::Block]) -> Option<usize> {
+        let queue = self.srqs.get_mut(srq.0)?;
+        let count = queue.blocks.take(copy)?;
+        queue.wqes -= 1;
+        if queue.wqes < queue.limit {
+            queue.limit = 0;
+            self.event(Event::SrqLimit(srq));
+        }
+        Some(count)
+    }
+
+    /// Sends a segment whose data are at hand.
+    pub(crate) fn send_small<W: Wire>(
+        &mut self,
+        wire: &mut W,
+        peer: PeerId,
+        stream: u16,
+        header: &Header,
+        data: &[u8],
+    ) -> bool {
+        let mut head = [0; UNTAGGED_BYTES];
+        let Some(head_len) = header.emit(&mut head) else { return false };
+        let total = head_len + data.len();
+        if wire.room(peer, stream, total) < total {
+            return false;
+        }
+        let sent =
+            wire.send(peer, stream, &head[..head_len], data.len(), &mut |out| put(out, 0, data).is_some());
+        if sent {
+            self.counters.segments_sent += 1;
+            self.counters.data_bytes_sent += data.len() as u64;
+        }
+        sent
+    }
+}
+
+/// The header of an untagged message of one segment.
+pub(crate) const fn message(qp: Qpn, opcode: Opcode, ulp: u32, msn: u32, mo: u32) -> Header {
+    let qn = match opcode.queue() {
+        Some(qn) => qn,
+        None => 0,
+    };
+    Header { qp: qp.0, is_last: true, opcode, place: Place::Untagged { ulp, qn, msn, mo } }
+}
