@@ -90,6 +90,20 @@ pub(crate) const BENCHMARKS: &[Benchmark] = &[
         points: devices,
     },
     Benchmark {
+        name: "hosts",
+        title: "What an access costs a box that several hosts share, 4 KiB, 32 in flight together, a device each",
+        over: "hosts at work",
+        measure: Measure::ServerTime,
+        points: hosts,
+    },
+    Benchmark {
+        name: "commands",
+        title: "The ways of a command: ahead of its doorbell, into the controller's memory, fetched; 4 KiB",
+        over: "queue depth",
+        measure: Measure::Kiops,
+        points: commands,
+    },
+    Benchmark {
         name: "mtu",
         title: "4 KiB accesses at queue depth 32 over the MTU",
         over: "MTU, bytes",
@@ -193,6 +207,22 @@ pub(crate) fn device_point(direction: Direction, devices: u16) -> Point {
 fn devices() -> Vec<Point> {
     let all = |direction| powers(0..=6).map(move |devices| device_point(direction, devices as u16));
     Direction::BOTH.into_iter().flat_map(all).collect()
+}
+
+/// The same load, shared by more and more hosts.
+fn hosts() -> Vec<Point> {
+    let point = |direction, hosts: u32| {
+        let contender = Setup::new(Contender::Etherslot(Link::Udp));
+        let setup = Setup { devices: hosts as u16, hosts: hosts as u16, sleeps: true, ..contender };
+        Point { setup, load: Load { direction, block_bytes: 4096, depth: 32 }, x: hosts }
+    };
+    let all = |direction| powers(0..=4).map(move |hosts| point(direction, hosts));
+    Direction::BOTH.into_iter().flat_map(all).collect()
+}
+
+fn commands() -> Vec<Point> {
+    let setups: Vec<Setup> = Contender::ways_of_commands().into_iter().map(Setup::new).collect();
+    on_all(&setups, [1, 4, 16, 64].map(|depth| (4096, depth)), |_, depth| depth)
 }
 
 fn mtu() -> Vec<Point> {

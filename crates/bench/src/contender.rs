@@ -94,12 +94,35 @@ impl Link {
     }
 }
 
+/// How commands come to the device, where that is not by read-ahead with the doorbell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Commands {
+    /// The host writes them into the Controller Memory Buffer.
+    Cmb,
+    /// The device fetches them from the host's memory once it has the doorbell, as over any PCI Express link.
+    Fetched,
+}
+
+impl Commands {
+    pub(crate) const ALL: [Self; 2] = [Self::Cmb, Self::Fetched];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cmb => "CMB",
+            Self::Fetched => "fetched",
+        }
+    }
+}
+
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Contender {
     /// Ourselves, over a link.
     Etherslot(Link),
+    /// The same with another way of commands.
+    Commands(Link, Commands),
     /// SPDK's NVMe/TCP target and its `perf`.
     Spdk,
     /// nbdkit's memory plugin and fio.
@@ -115,6 +138,7 @@ impl Contender {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Etherslot(link) => format!("etherslot {}", link.name()),
+            Self::Commands(link, commands) => format!("etherslot {}, {}", link.name(), commands.name()),
             Self::Spdk => "SPDK NVMe/TCP".to_owned(),
             Self::Nbdkit => "nbdkit".to_owned(),
             Self::Iscsi => "tgt iSCSI".to_owned(),
@@ -123,10 +147,27 @@ impl Contender {
     }
 
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Self::Etherslot(_))
+        matches!(self, Self::Etherslot(_) | Self::Commands(..))
     }
 
-    /// All that there are, ours first.
+    /// Whether it is ourselves with another way of commands than the usual one.
+    pub(crate) fn commands(self) -> Option<Commands> {
+        match self {
+            Self::Commands(_, commands) => Some(commands),
+            _ => None,
+        }
+    }
+
+    /// Ours over two links, with each way of commands.
+    pub(crate) fn ways_of_commands() -> Vec<Self> {
+        let ways = |link| {
+            let others = Commands::ALL.map(|commands| Self::Commands(link, commands));
+            [Self::Etherslot(link)].into_iter().chain(others)
+        };
+        [Link::Udp, Link::Ring].into_iter().flat_map(ways).collect()
+    }
+
+    /// All that there are with their usual settings, ours first.
     pub(crate) fn all() -> Vec<Self> {
         let peers = [Self::Spdk, Self::Nbdkit, Self::Iscsi, Self::Local];
         Link::ALL.into_iter().map(Self::Etherslot).chain(peers).collect()
@@ -139,8 +180,12 @@ pub(crate) struct Setup {
     pub(crate) contender: Contender,
     /// MTU of the cable.
     pub(crate) mtu: u16,
-    /// Devices in the box: one is loaded, hosts hold the others. Of the peers: 1.
+    /// Devices in the box: one is loaded, or one for each of `hosts`; idle hosts hold the others. Of the peers: 1.
     pub(crate) devices: u16,
+    /// Hosts at work at once, each with its share of the load on a device of its own; they sleep when they have nothing to do. 0:
+    /// one host, which polls.
+    #[serde(default)]
+    pub(crate) hosts: u16,
     /// The largest payload of a TLP, bytes; means nothing to the peers.
     pub(crate) payload: u16,
     /// Whether the server sleeps when it has nothing to do, so that its CPU time is that of its work.
@@ -152,13 +197,14 @@ impl Setup {
     pub(crate) fn new(contender: Contender) -> Self {
         let is_published = contender == Contender::Etherslot(Link::Published);
         let payload = if is_published { PUBLISHED_PAYLOAD } else { USUAL_PAYLOAD };
-        Self { contender, mtu: 9000, devices: 1, payload, sleeps: false }
+        Self { contender, mtu: 9000, devices: 1, hosts: 0, payload, sleeps: false }
     }
 
     /// Unique among setups; good for names of files.
     pub(crate) fn name(self) -> String {
-        let name = self.contender.name().replace([' ', '/'], "-");
-        format!("{name}-{}-{}-{}-{}", self.mtu, self.devices, self.payload, u8::from(self.sleeps))
+        let Self { contender, mtu, devices, hosts, payload, sleeps } = self;
+        let name = contender.name().replace(',', "").replace([' ', '/'], "-");
+        format!("{name}-{mtu}-{devices}-{hosts}-{payload}-{}", u8::from(sleeps))
     }
 
     /// In what it is not the usual one, in words.
@@ -166,15 +212,16 @@ impl Setup {
         let usual = Self::new(self.contender);
         let mtu = (self.mtu != usual.mtu).then(|| format!("MTU {}", self.mtu));
         let devices = (self.devices != usual.devices).then(|| format!("{} devices", self.devices));
+        let hosts = (self.hosts != usual.hosts).then(|| format!("{} hosts", self.hosts));
         let sleeps = (self.sleeps != usual.sleeps).then(|| "sleeping".to_owned());
-        [mtu, devices, sleeps].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        [mtu, devices, hosts, sleeps].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
     /// Memory in huge pages that server and client take, MiB.
     pub(crate) fn huge_mib(self, memory_mib: u32) -> u32 {
         match self.contender {
             Contender::Spdk => spdk::huge_mib(memory_mib),
-            Contender::Etherslot(Link::Memif) => MEMIF_MIB,
+            Contender::Etherslot(Link::Memif) | Contender::Commands(Link::Memif, _) => MEMIF_MIB,
             _ => 0,
         }
     }
@@ -182,7 +229,9 @@ impl Setup {
     /// Starts its server.
     pub(crate) fn start(self, bed: &Bed) -> Result<Box<dyn Peer>> {
         Ok(match self.contender {
-            Contender::Etherslot(link) => Box::new(Etherslot::start(bed, self, link)?),
+            Contender::Etherslot(link) | Contender::Commands(link, _) => {
+                Box::new(Etherslot::start(bed, self, link)?)
+            }
             Contender::Spdk => Box::new(Spdk::start(bed, self)?),
             Contender::Nbdkit => Box::new(Nbdkit::start(bed, self)?),
             Contender::Iscsi => Box::new(Iscsi::start(bed, self)?),
@@ -199,10 +248,14 @@ mod tests {
     #[test]
     fn every_setup_has_a_name_of_its_own() {
         let mut names = BTreeSet::new();
-        for contender in Contender::all() {
+        let others = Contender::ways_of_commands();
+        let others = others.into_iter().filter(|contender| contender.commands().is_some());
+        for contender in Contender::all().into_iter().chain(others) {
             let setup = Setup::new(contender);
             let payload = Setup { payload: 128, ..setup };
-            let others = [setup, Setup { mtu: 1500, ..setup }, payload, Setup { sleeps: true, ..setup }];
+            let hosts = Setup { hosts: 1, ..setup };
+            let others =
+                [setup, Setup { mtu: 1500, ..setup }, payload, hosts, Setup { sleeps: true, ..setup }];
             for setup in others {
                 assert!(names.insert(setup.name()) && !setup.name().contains('/'));
             }

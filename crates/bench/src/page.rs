@@ -16,14 +16,15 @@ const END: &str = "<!-- generated: end -->";
 /// The folder of the charts beside the page.
 pub(crate) const CHARTS: &str = "performance";
 
-/// One for each contender, in their order.
-const COLORS: [&str; 10] = [
+/// One for each contender, in their order; then for ours with other ways of commands.
+const COLORS: [&str; 14] = [
     "#1f77b4", "#7f7f7f", "#2ca02c", "#17becf", "#d62728", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2",
-    "#000000",
+    "#000000", "#bcbd22", "#98df8a", "#ff9896", "#c5b0d5",
 ];
 
 fn color(contender: Contender) -> &'static str {
-    let place = Contender::all().iter().position(|other| *other == contender);
+    let ways = Contender::ways_of_commands().into_iter().filter(|one| one.commands().is_some());
+    let place = Contender::all().into_iter().chain(ways).position(|other| other == contender);
     COLORS[place.unwrap_or_default() % COLORS.len()]
 }
 

@@ -11,8 +11,8 @@ use etherslot_lab::{HOST_IP, Process, Side, etherslot_binary};
 use serde_json::Value;
 
 use super::Peer;
-use crate::bed::Bed;
-use crate::contender::{Link, Setup};
+use crate::bed::{self, Bed};
+use crate::contender::{Commands, Link, Setup};
 use crate::load::{Figures, Load};
 
 const START: Duration = Duration::from_secs(20);
@@ -20,6 +20,8 @@ const START: Duration = Duration::from_secs(20);
 const BUSY_POLL: &str = "10s";
 /// Devices that one idle host attaches: no more have room below a host's switch.
 const SLOTS: u16 = 31;
+/// For the queues of any depth that is measured.
+const CMB_BYTES: u32 = 1 << 20;
 /// For the idle ones: nobody reads or writes them.
 const IDLE_MIB: u32 = 1;
 
@@ -27,7 +29,7 @@ pub(crate) struct Etherslot {
     server: Process,
     setup: Setup,
     link: Link,
-    /// They hold all devices but the first.
+    /// They hold all devices that nobody works with.
     idle: Vec<Process>,
 }
 
@@ -47,7 +49,7 @@ impl Etherslot {
         let mut server = bed.serve(&name, command)?;
         server.wait_until("that it is ready", START, |server| server.log().contains("ready"))?;
         let mut peer = Self { server, setup, link, idle: Vec::new() };
-        let mut first = 1;
+        let mut first = setup.hosts.max(1);
         while first < setup.devices {
             let end = setup.devices.min(first + SLOTS);
             let host = peer.idle_host(bed, first..end)?;
@@ -89,11 +91,11 @@ impl Etherslot {
         Ok(host)
     }
 
-    /// Puts a load on the first device.
-    fn load(&self, bed: &Bed, load: &Load, time: Duration) -> Result<Figures> {
+    /// A host that puts a load on its device; what it says is for [`figures`].
+    fn client(&self, bed: &Bed, device: u16, load: &Load, time: Duration) -> Result<Process> {
         let folder = folder(bed, self.setup).display().to_string();
         let mut command = bed.command(Side::Host, self.setup, &etherslot_binary()?)?;
-        command.args(["nvme", "bench", &format!("disk0@{}", self.link.box_address())]);
+        command.args(["nvme", "bench", &format!("disk{device}@{}", self.link.box_address())]);
         command.args(["--link", &self.link.of_host(&folder)]);
         command.args(["--rw", load.direction.random(), "--block-size", &load.block_bytes.to_string()]);
         // The peers have no protection either.
@@ -109,10 +111,31 @@ impl Etherslot {
         if self.link.one_tlp_a_frame() {
             command.arg("--one-tlp-a-frame");
         }
-        let output = bed.client("etherslot-client", command, time)?;
-        let figures = figures(&output).with_context(|| format!("no figures in {output:?}"))?;
-        ensure!(figures.iops > 0.0, "no access was completed");
-        Ok(figures)
+        if self.setup.contender.commands() == Some(Commands::Cmb) {
+            command.args(["--submission", "cmb"]);
+        }
+        if self.setup.hosts > 0 {
+            // They share a core.
+            command.args(["--busy-poll", "0s"]);
+        }
+        bed.serve(&format!("etherslot-client{device}"), command)
+    }
+
+    /// Puts a load on the first device, or a part of it on that of each host.
+    fn load(&self, bed: &Bed, load: &Load, time: Duration) -> Result<Figures> {
+        let hosts = self.setup.hosts.max(1);
+        let share = Load { depth: (load.depth / u32::from(hosts)).max(1), ..*load };
+        let clients: Result<Vec<Process>> =
+            (0..hosts).map(|device| self.client(bed, device, &share, time)).collect();
+        let mut sum = Figures::default();
+        for mut client in clients? {
+            let output = bed::outcome(&mut client, time)?;
+            let one = figures(&output).with_context(|| format!("no figures in {output:?}"))?;
+            ensure!(one.iops > 0.0, "no access was completed");
+            // Latencies of several are not those of their sum.
+            sum = if hosts == 1 { one } else { Figures { iops: sum.iops + one.iops, ..sum } };
+        }
+        Ok(sum)
     }
 }
 
@@ -133,13 +156,23 @@ fn configuration(setup: Setup, link: Link, folder: &str, memory_mib: u32) -> Str
     let dead_after = if setup.devices > 1 { "4s" } else { "1s" };
     let _ = writeln!(text, "[session]\ndead_after = \"{dead_after}\"");
     if link.one_tlp_a_frame() {
-        text.push_str("one_tlp_a_frame = true\nread_ahead = false\n");
+        text.push_str("one_tlp_a_frame = true\n");
+    }
+    if link.one_tlp_a_frame() || setup.contender.commands() == Some(Commands::Fetched) {
+        text.push_str("read_ahead = false\n");
     }
     for device in 0..setup.devices {
-        let mib = if device == 0 { memory_mib } else { IDLE_MIB };
+        // However many are at work: as much memory.
+        let busy = setup.hosts.max(1);
+        let mib = if device < busy { memory_mib / u32::from(busy) } else { IDLE_MIB };
+        let cmb = if setup.contender.commands() == Some(Commands::Cmb) {
+            format!("cmb_bytes = {CMB_BYTES}\n")
+        } else {
+            String::new()
+        };
         let _ = write!(
             text,
-            "[[device]]\nkind = \"nvme\"\nname = \"disk{device}\"\nserial = \"BENCH{device}\"\n\
+            "[[device]]\nkind = \"nvme\"\nname = \"disk{device}\"\nserial = \"BENCH{device}\"\n{cmb}\
              [[device.namespace]]\nmemory = \"{mib} MiB\"\n"
         );
     }
@@ -189,6 +222,12 @@ mod tests {
         assert_eq!(text.matches("[[device]]").count(), 3);
         assert!(text.contains("[link]\nkind = \"packet\"\n") && text.contains("one_tlp_a_frame = true"));
         assert!(text.contains(BUSY_POLL));
+        let setup = Setup { devices: 4, hosts: 4, ..Setup::new(Contender::Etherslot(Link::Udp)) };
+        assert_eq!(configuration(setup, Link::Udp, "/f", 96).matches("memory = \"24 MiB\"").count(), 4);
+        let of = |commands| Setup::new(Contender::Commands(Link::Udp, commands));
+        let text = |commands| configuration(of(commands), Link::Udp, "/f", 96);
+        assert!(text(Commands::Fetched).contains("read_ahead = false"));
+        assert!(text(Commands::Cmb).contains("cmb_bytes = 1048576\n[[device.namespace]]"));
         let setup = Setup { sleeps: true, ..Setup::new(Contender::Etherslot(Link::Ring)) };
         let text = configuration(setup, Link::Ring, "/f", 96);
         assert!(text.contains("hub = \"/f/hub\"") && text.contains("busy_poll = \"0s\""));
