@@ -256,9 +256,6 @@ impl Qp {
             self.responder.hold = Hold::NotReady;
             self.responder.due = Some(Verdict::NotReady { wait_us });
             self.responder.is_writing = false;
-            if let Some(receiving) = &mut self.responder.receiving {
-                (receiving.bytes, receiving.cursor) = (0, Cursor::default());
-            }
             self.wake(shared);
         } else {
             shared.counters.dropped_no_buffer += 1;

@@ -284,6 +284,39 @@ fn a_page_that_is_absent_is_asked_for_and_the_message_is_sent_again() {
 }
 
 #[test]
+fn a_send_into_a_page_that_is_absent_is_received_whole_once_it_is_there() {
+    let mut pair = Pair::connected(Service::Rc);
+    let region = Region {
+        pd: PD,
+        access: Access::ALL,
+        base: 0,
+        length: 3 * 4096,
+        key: 2,
+        layout: Layout::Pages { shift: 12, offset: 0, pages: &[0x60000, 0x61000] },
+    };
+    let stag = pair.nodes[1].engine.register(&region).unwrap();
+    // The second segment ends in the second piece, whose page is absent: nothing of it may be placed.
+    let sges = [(0, 2000), (8192, 3000)].map(|(to, length)| etherslot_rdma::Sge { to, stag, length });
+    pair.nodes[1].post_receive(4, &sges);
+    let sge = pair.nodes[0].sge(HERE, 4000);
+    pair.nodes[0].post(&SendWork { sges: &[sge], ..work(SendOpcode::Send, 1) });
+    let before = pair.nodes[1].ram.bytes.clone();
+    pair.settle();
+    let first = 1396 - 20;
+    let first = first & !7;
+    assert_eq!(pair.nodes[1].ram.bytes[0x60000 + first..], before[0x60000 + first..]);
+    pair.run(MS);
+    assert!(pair.nodes[1].received().is_empty());
+    pair.nodes[1].engine.set_page(stag, 2, Some(0x70000)).unwrap();
+    pair.run(MS);
+    let cqe = pair.nodes[1].received()[0];
+    assert_eq!((cqe.id, cqe.bytes, cqe.status), (4, 4000, Status::Success));
+    let sent = &pair.nodes[0].ram.bytes[HERE as usize..][..4000];
+    assert_eq!(pair.nodes[1].ram.bytes[0x60000..][..2000], sent[..2000]);
+    assert_eq!(pair.nodes[1].ram.bytes[0x70000..][..2000], sent[2000..]);
+}
+
+#[test]
 fn a_fence_waits_for_reads_and_atomics_and_for_nothing_else() {
     let mut pair = Pair::connected(Service::Rc);
     let there = pair.nodes[1].all;

@@ -348,7 +348,7 @@ fn answers_that_nobody_asked_for_end_the_qp_and_place_nothing() {
     // The QP waits for a Read of 64 bytes, whose sink is known from its request.
     for (name, change) in [
         ("another STag", (1_u32, 0_u64, 64, true)),
-        ("another TO", (0, 8, 56, true)),
+        ("another TO", (0, 8, 64, true)),
         ("too long", (0, 0, 65, true)),
         ("an early end", (0, 0, 63, true)),
         ("no end", (0, 0, 64, false)),

@@ -49,6 +49,11 @@ impl<E> Events<E> {
         self.number += 1;
     }
 
+    /// When the next event is.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.heap.peek().map(|entry| entry.at_ns)
+    }
+
     /// Takes out the next event and its time.
     pub(crate) fn pop(&mut self) -> Option<(u64, E)> {
         self.heap.pop().map(|entry| (entry.at_ns, entry.event))

@@ -17,6 +17,7 @@ mod network;
 mod nodes;
 mod plan;
 mod random;
+pub mod rdma;
 pub mod rivals;
 #[cfg(test)]
 mod sabotage;

@@ -2,6 +2,7 @@
 
 mod fabric_command;
 mod grid_command;
+mod rdma_command;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 use fabric_command::FabricArguments;
 use grid_command::{CellArguments, GridArguments, check};
+use rdma_command::RdmaArguments;
 
 use etherslot_sim::{Report, Scenario, run};
 
@@ -68,6 +70,8 @@ enum Command {
     Grid(GridArguments),
     /// Run a large fabric: heartbeats, moves, the restart of a switch.
     Fabric(FabricArguments),
+    /// Run two RNICs over a session that loses frames, and dies.
+    Rdma(RdmaArguments),
 }
 
 /// Four in ten of the seeds go to the default mix.
@@ -204,6 +208,7 @@ fn main() -> ExitCode {
         Some(Command::Cell(cell)) => told(cell.execute()),
         Some(Command::Grid(grid)) => told(grid.execute()),
         Some(Command::Fabric(fabric)) => told(fabric.execute()),
+        Some(Command::Rdma(rdma)) => rdma.execute(),
         None => !arguments.check || check(),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -9,8 +9,7 @@ mod faults;
 use std::collections::VecDeque;
 use std::fmt;
 
-use faults::Lane;
-pub(crate) use faults::{Burst, Faults};
+pub(crate) use faults::{Burst, Faults, Lane};
 
 use crate::random::Random;
 
