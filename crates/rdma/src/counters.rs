@@ -86,6 +86,8 @@ counters! {
     pub dropped_q_key: u64,
     /// Datagrams and messages of UC dropped: no receive WQE.
     pub dropped_no_buffer: u64,
+    /// Datagrams not sent: there is no way to their peer, or no frame holds them.
+    pub unsent_datagrams: u64,
     /// Acknowledges dropped: of what was not sent, or of no known kind.
     pub dropped_acknowledges: u64,
     /// *No QP* not said: too many at once.

@@ -412,13 +412,20 @@ impl Engine {
         }
     }
 
-    /// The session with a peer is over: its QPs fail what they were doing.
+    /// The session with a peer is over: its QPs fail what they were doing, datagrams to it are dropped until
+    /// [`Engine::find_peer`].
     pub fn lose_peer(&mut self, peer: PeerId) {
+        self.shared.schedule.set_lost(peer, true);
         for qp in self.qps.iter_mut() {
             if qp.attributes.peer == peer && qp.is_connected() {
                 qp.lose_peer(&mut self.shared);
             }
         }
+    }
+
+    /// There is a session with the peer again. QPs that had failed stay so.
+    pub fn find_peer(&mut self, peer: PeerId) {
+        self.shared.schedule.set_lost(peer, false);
     }
 }
 

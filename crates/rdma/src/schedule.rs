@@ -33,6 +33,8 @@ pub(crate) struct Schedule {
     /// No QP waits for an earlier time.
     pub(crate) deadline_ns: u64,
     pub(crate) no_qp: Bounded<(PeerId, u16)>,
+    /// Peers without a session: datagrams to them are dropped.
+    lost: Vec<bool>,
 }
 
 impl Schedule {
@@ -45,6 +47,7 @@ impl Schedule {
             timed: Vec::with_capacity(qps),
             deadline_ns: u64::MAX,
             no_qp: Bounded::new(NO_QP_ANSWERS),
+            lost: alloc::vec![false; peers],
         }
     }
 
@@ -84,6 +87,22 @@ impl Schedule {
             self.timed.push(qp);
         }
         self.deadline_ns = self.deadline_ns.min(at_ns);
+    }
+
+    /// Whether there is no way to this peer.
+    pub(crate) fn is_lost(&self, peer: PeerId) -> bool {
+        self.lost.get(peer.0 as usize).copied().unwrap_or(true)
+    }
+
+    /// There is no way to this peer any more, or there is one again. Who waited for it looks again.
+    pub(crate) fn set_lost(&mut self, peer: PeerId, lost: bool) {
+        if let Some(place) = self.lost.get_mut(peer.0 as usize) {
+            *place = lost;
+        }
+        if let Some(stalled) = self.stalled.get_mut(peer.0 as usize) {
+            self.ready.extend(stalled.drain(..));
+            self.stalled_peers.retain(|&other| other != peer);
+        }
     }
 
     /// The QP is no more.

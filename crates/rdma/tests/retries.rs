@@ -186,6 +186,26 @@ fn a_lost_peer_fails_what_is_under_way_and_what_comes_later() {
 }
 
 #[test]
+fn datagrams_to_a_lost_peer_are_dropped_and_complete() {
+    let mut pair = Pair::connected(Service::Ud);
+    pair.nodes[0].cable.most = 0;
+    let datagram = |peer: u16, id| SendWork { remote_to: u64::from(peer) | 9 << 32, ..send(b"x", id) };
+    pair.nodes[0].post(&datagram(PEER.0, 1));
+    pair.nodes[0].post(&datagram(0xFFFF, 2));
+    pair.transmit(0);
+    assert!(pair.nodes[0].sent().is_empty(), "the session is full");
+    pair.nodes[0].engine.lose_peer(PEER);
+    pair.transmit(0);
+    assert_eq!(pair.nodes[0].sent().iter().map(|cqe| cqe.status).collect::<Vec<_>>(), [Status::Success; 2]);
+    assert_eq!(pair.nodes[0].engine.counters().unsent_datagrams, 2);
+    pair.nodes[0].engine.find_peer(PEER);
+    pair.nodes[0].cable.most = 9;
+    pair.nodes[0].post(&datagram(PEER.0, 3));
+    pair.transmit(0);
+    assert_eq!(pair.nodes[0].cable.sent.len(), 1);
+}
+
+#[test]
 fn an_answer_that_was_lost_is_asked_for() {
     let mut pair = Pair::connected(Service::Rc);
     pair.nodes[1].post_receive(1, &[]);

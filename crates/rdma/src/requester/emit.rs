@@ -187,8 +187,9 @@ impl Qp {
         let stream = self.attributes.stream;
         let bytes = head.length as usize;
         let total = UNTAGGED_BYTES + Datagram::BYTES + bytes;
-        let room = wire.room(peer, stream, total);
-        if room == 0 {
+        let is_lost = shared.schedule.is_lost(peer);
+        let room = if is_lost { 0 } else { wire.room(peer, stream, total) };
+        if room == 0 && !is_lost {
             return Step::Full(peer);
         }
         // A datagram that no frame of this session holds is dropped, as networks do.
@@ -198,21 +199,13 @@ impl Qp {
             let datagram = Datagram { q_key: head.remote_stag, source_qp: self.number.0 };
             let mut prefix = [0; Datagram::BYTES];
             datagram.emit(&mut prefix);
-            match self.send_data(
-                shared,
-                memory,
-                wire,
-                (peer, stream),
-                (&header, &prefix),
-                head,
-                position,
-                bytes,
-            ) {
+            let to = (peer, stream);
+            match self.send_data(shared, memory, wire, to, (&header, &prefix), head, position, bytes) {
                 Step::Done if self.requester.head.is_some() => {}
                 other => return other,
             }
         } else {
-            shared.counters.dropped_too_long += 1;
+            shared.counters.unsent_datagrams += 1;
         }
         self.end_message(1);
         Step::Done

@@ -120,6 +120,7 @@ impl World {
         self.nodes[0].session = Some(Session::connect(&self.config, epoch, self.now_ns));
         self.nodes[1].session = None;
         for (node, traffic) in self.nodes.iter_mut().zip(&mut self.traffic) {
+            node.engine.find_peer(PEER);
             node.create_qps();
             traffic.begin(self.plan.operations);
         }
@@ -166,8 +167,9 @@ impl World {
 
     /// Everything that was under way has ended.
     fn bury(&mut self) -> Result<(), String> {
-        for node in &mut self.nodes {
-            node.engine.lose_peer(PEER);
+        for at in 0..2 {
+            self.nodes[at].engine.lose_peer(PEER);
+            self.send(at);
         }
         self.collect()?;
         for traffic in &mut self.traffic {
