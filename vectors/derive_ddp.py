@@ -101,10 +101,11 @@ def segments():
         ("Terminate with the header of a Read", terminate(0, 1, 2, 46, untagged("read_request", 0, 1, 3)[0][2:], read)),
     ):
         good(name, untagged("terminate", 2, 2, 1, data=made, body=body))
-    good("Synchronise", untagged("synchronise", 2, 4, 17))
+    good("Synchronise, restart", untagged("synchronise", 2, 4, 17, mo=5, ulp=1))
+    good("Synchronise, question", untagged("synchronise", 2, 4, 17, mo=6))
     good("Acknowledge, taken", untagged("acknowledge", 2, 4, 17, body={"verdict": "taken"}))
     good("Acknowledge, not ready", untagged("acknowledge", 2, 4, 17, mo=640, ulp=1, body={"verdict": "not_ready", "wait_us": 640}))
-    good("Acknowledge, no QP", untagged("acknowledge", 0, 4, 0, mo=0xFFFF, ulp=2, body={"verdict": "no_qp", "qp": 0xFFFF}))
+    good("Acknowledge, no QP", untagged("acknowledge", 0, 4, 5, mo=0xFFFF, ulp=2, body={"verdict": "no_qp", "qp": 0xFFFF}))
     good("datagram", untagged("send", 9, 0, 0, data=pack((32, 0x1111_1111), (16, 12), (16, 0)) + pattern(4), body={
         "q_key": 0x1111_1111, "source_qp": 12, "datagram": pattern(4).hex(),
     }))

@@ -117,8 +117,11 @@ impl Engine {
         if !self.shared.smt.set_page(stag, page, address) {
             return Err(ControlError::Invalid);
         }
-        while let Some(&qp) = self.shared.schedule.parked.last() {
-            self.resume(qp);
+        while let Some(qp) = self.shared.schedule.parked.pop() {
+            if let Some((qp, shared)) = self.qp(qp) {
+                qp.place.is_parked = false;
+                qp.wake(shared);
+            }
         }
         Ok(())
     }
@@ -404,10 +407,9 @@ impl Engine {
 
     /// Memory that a QP waited for may be here now.
     pub fn resume(&mut self, number: Qpn) {
-        self.shared.schedule.parked.retain(|&parked| parked != number);
-        if let Some((qp, shared)) = self.qp(number)
-            && core::mem::take(&mut qp.place.is_parked)
-        {
+        let Some((qp, shared)) = self.qp(number) else { return };
+        if qp.place.is_parked {
+            shared.schedule.unpark(number, &mut qp.place);
             qp.wake(shared);
         }
     }

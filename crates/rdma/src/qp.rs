@@ -198,7 +198,11 @@ impl Qp {
         let from = self.state;
         match to {
             Reset => self.reset(shared),
-            Error => self.fail(shared, None),
+            Error => {
+                // Nobody may use its memory any more.
+                self.responder.forget_requests();
+                self.fail(shared, None);
+            }
             Rtr => self.responder.begin(&self.attributes),
             Rts if from == Rtr => self.requester.begin(&self.attributes),
             _ => {}
@@ -214,6 +218,7 @@ impl Qp {
 
     fn reset(&mut self, shared: &mut Shared) {
         shared.smt.forget(self.number);
+        shared.schedule.unpark(self.number, &mut self.place);
         self.requester = Requester::new(self.init.sq_blocks);
         self.responder = Responder::new();
         self.rq.clear();
@@ -234,6 +239,8 @@ impl Qp {
         }
         let was_connected = self.receives();
         self.state = State::Error;
+        // What it waited for is of no use any more; what is left to be told is.
+        shared.schedule.unpark(self.number, &mut self.place);
         self.flush(shared, why);
         let is_told = matches!(why, Some((_, Some(_)))) || self.is_peer_lost;
         if self.is_rc() && was_connected && !is_told {

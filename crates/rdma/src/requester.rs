@@ -83,6 +83,8 @@ pub(crate) struct Requester {
     msns: [u32; 2],
     awaited: Bounded<Awaited>,
     serial: u32,
+    /// Of the last Synchronise; only what answers that counts.
+    synchronised: u32,
     answer_msn: u32,
     /// A WQE failed: none begins.
     is_halted: bool,
@@ -117,6 +119,7 @@ impl Requester {
             msns: [1; 2],
             awaited: Bounded::new(0),
             serial: 0,
+            synchronised: 0,
             answer_msn: 1,
             is_halted: false,
             must_restart: true,
@@ -136,6 +139,7 @@ impl Requester {
     pub(crate) fn begin(&mut self, attributes: &Attributes) {
         self.number = attributes.first_sent;
         self.taken = attributes.first_sent;
+        self.synchronised = attributes.first_sent;
         self.awaited = Bounded::new(attributes.ord as usize);
         self.rnr_left = attributes.rnr_retries;
         self.retries_left = attributes.retries;
@@ -249,10 +253,13 @@ impl Qp {
 
     fn synchronise<W: Wire>(&mut self, shared: &mut Shared, wire: &mut W, restart: bool) -> Step {
         let Attributes { peer, remote_qp, stream, .. } = self.attributes;
-        let header = message(remote_qp, Opcode::Synchronise, u32::from(restart), self.requester.number, 0);
+        let serial = self.requester.synchronised.wrapping_add(1);
+        let header =
+            message(remote_qp, Opcode::Synchronise, u32::from(restart), self.requester.number, serial);
         if !shared.send_small(wire, peer, stream, &header, &[]) {
             return Step::Full(peer);
         }
+        self.requester.synchronised = serial;
         if restart {
             self.requester.must_restart = false;
             shared.counters.restarts_sent += 1;

@@ -74,6 +74,8 @@ pub(crate) struct Responder {
     irrq: Bounded<Inbound>,
     answer_msn: u32,
     due: Option<Verdict>,
+    /// Of the last Synchronise.
+    serial: u32,
     telling: Option<Telling>,
     has_told: bool,
     is_established: bool,
@@ -93,6 +95,7 @@ impl Responder {
             irrq: Bounded::new(0),
             answer_msn: 1,
             due: None,
+            serial: 0,
             telling: None,
             has_told: false,
             is_established: false,
@@ -122,6 +125,11 @@ impl Responder {
         self.due = None;
         self.telling = None;
         self.has_told = true;
+    }
+
+    /// What was asked for is not answered.
+    pub(crate) fn forget_requests(&mut self) {
+        self.irrq.clear();
     }
 
     /// The receive WQE in use ends.

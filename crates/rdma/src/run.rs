@@ -55,8 +55,8 @@ impl Engine {
                 Some(verdict) => qp.hear_acknowledge(shared, memory, now_ns, msn, verdict),
                 None => shared.counters.dropped_acknowledges += 1,
             },
-            (Opcode::Synchronise, Place::Untagged { ulp, msn, .. }) => {
-                qp.hear_synchronise(shared, ulp & 1 != 0, msn, segment);
+            (Opcode::Synchronise, Place::Untagged { ulp, msn, mo, .. }) => {
+                qp.hear_synchronise(shared, ulp & 1 != 0, (msn, mo), segment);
             }
             (opcode, place) => {
                 let request = Request { opcode, place, is_last: header.is_last, data, segment };
@@ -89,12 +89,12 @@ impl Engine {
     /// A segment for the node itself: a QP of ours sent to one that is not there.
     fn receive_for_node<M: Memory>(&mut self, now_ns: u64, peer: PeerId, header: &Header, memory: &mut M) {
         let absent = match header.place {
-            Place::Untagged { ulp, mo, .. } if header.opcode == Opcode::Acknowledge => {
-                Verdict::parse(ulp, mo)
+            Place::Untagged { ulp, msn, mo, .. } if header.opcode == Opcode::Acknowledge => {
+                Verdict::parse(ulp, mo).map(|verdict| (verdict, msn))
             }
             _ => None,
         };
-        let Some(Verdict::NoQp { qp: absent }) = absent else {
+        let Some((Verdict::NoQp { qp: absent }, serial)) = absent else {
             self.shared.counters.dropped_malformed += 1;
             return;
         };
@@ -102,7 +102,7 @@ impl Engine {
             let Attributes { peer: its_peer, remote_qp, .. } = qp.attributes;
             if (its_peer, remote_qp.0) == (peer, absent) && qp.is_rc() {
                 let verdict = Verdict::NoQp { qp: absent };
-                qp.hear_acknowledge(&mut self.shared, memory, now_ns, 0, verdict);
+                qp.hear_acknowledge(&mut self.shared, memory, now_ns, serial, verdict);
             }
         }
     }
@@ -110,11 +110,11 @@ impl Engine {
     fn no_qp(&mut self, peer: PeerId, header: &Header) {
         let counters = &mut self.shared.counters;
         counters.dropped_no_qp += 1;
-        let is_answer = matches!(
-            header.opcode,
-            Opcode::ReadResponse | Opcode::AtomicResponse | Opcode::Terminate | Opcode::Acknowledge
-        );
-        if !is_answer && !self.shared.schedule.answer_no_qp(peer, header.qp) {
+        // What follows a Synchronise that was answered so is known to be dropped.
+        if header.opcode == Opcode::Synchronise
+            && let Place::Untagged { mo: serial, .. } = header.place
+            && !self.shared.schedule.answer_no_qp((peer, header.qp, serial))
+        {
             self.shared.counters.dropped_no_qp_answers += 1;
         }
     }
@@ -122,9 +122,9 @@ impl Engine {
     /// Sends what there is to be sent, as far as the sessions have room.
     pub fn transmit<M: Memory, W: Wire>(&mut self, now_ns: u64, memory: &mut M, wire: &mut W) {
         self.calls += 1;
-        while let Some(&(peer, qp)) = self.shared.schedule.no_qp.front() {
+        while let Some(&(peer, qp, serial)) = self.shared.schedule.no_qp.front() {
             let (ulp, mo) = Verdict::NoQp { qp }.fields();
-            let header = message(Qpn(0), Opcode::Acknowledge, ulp, 0, mo);
+            let header = message(Qpn(0), Opcode::Acknowledge, ulp, serial, mo);
             if !self.shared.send_small(wire, peer, NODE_STREAM, &header, &[]) {
                 break;
             }

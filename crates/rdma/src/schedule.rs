@@ -32,7 +32,8 @@ pub(crate) struct Schedule {
     pub(crate) timed: Vec<Qpn>,
     /// No QP waits for an earlier time.
     pub(crate) deadline_ns: u64,
-    pub(crate) no_qp: Bounded<(PeerId, u16)>,
+    /// Whom to tell, of which QP, and the serial of the Synchronise.
+    pub(crate) no_qp: Bounded<(PeerId, u16, u32)>,
     /// Peers without a session: datagrams to them are dropped.
     lost: Vec<bool>,
 }
@@ -80,6 +81,14 @@ impl Schedule {
         self.parked.push(qp);
     }
 
+    /// It waits for memory no more.
+    pub(crate) fn unpark(&mut self, qp: Qpn, place: &mut Place) {
+        if place.is_parked {
+            place.is_parked = false;
+            self.parked.retain(|&other| other != qp);
+        }
+    }
+
     /// It is to be looked at by then.
     pub(crate) fn time(&mut self, qp: Qpn, place: &mut Place, at_ns: u64) {
         if !place.is_timed {
@@ -115,8 +124,8 @@ impl Schedule {
         }
     }
 
-    /// Answers a peer that there is no such QP, once a burst; false if it cannot be said.
-    pub(crate) fn answer_no_qp(&mut self, peer: PeerId, qp: u16) -> bool {
-        self.no_qp.iter().any(|&told| told == (peer, qp)) || self.no_qp.push((peer, qp))
+    /// Answers a peer's Synchronise that there is no such QP; false if it cannot be said.
+    pub(crate) fn answer_no_qp(&mut self, answer: (PeerId, u16, u32)) -> bool {
+        self.no_qp.iter().any(|&told| told == answer) || self.no_qp.push(answer)
     }
 }

@@ -301,6 +301,7 @@ fn segments_that_are_for_nobody_are_dropped_and_their_sender_is_told_once() {
     let (mut pair, names) = begun(ALL);
     let stranger = Names { qp: names.qp ^ 0x40, ..names };
     for _ in 0..3 {
+        hand(&mut pair, &untagged(&stranger, Opcode::Synchronise, 7, 55, 1, &[]));
         hand(&mut pair, &write(&stranger, stranger.region, TO, 8));
     }
     hand(&mut pair, &[]);
@@ -313,10 +314,10 @@ fn segments_that_are_for_nobody_are_dropped_and_their_sender_is_told_once() {
     assert_eq!(sent.len(), 1);
     let (header, _) = Header::parse(&sent[0].1).unwrap();
     let (ulp, mo) = Verdict::NoQp { qp: stranger.qp }.fields();
-    let place = Place::Untagged { ulp, qn: queue::CONTROL, msn: 0, mo };
+    let place = Place::Untagged { ulp, qn: queue::CONTROL, msn: 55, mo };
     assert_eq!(header, Header { qp: 0, is_last: true, opcode: Opcode::Acknowledge, place });
     let counters = pair.nodes[1].engine.counters();
-    assert_eq!((counters.dropped_no_qp, counters.dropped_truncated), (5, 2));
+    assert_eq!((counters.dropped_no_qp, counters.dropped_truncated), (8, 2));
 }
 
 #[test]

@@ -300,7 +300,7 @@ pub enum Verdict {
         /// How long to wait, us.
         wait_us: u32,
     },
-    /// The destination QP does not exist or does not receive yet.
+    /// The Synchronise whose serial is in the MSN found no destination QP that receives.
     NoQp {
         /// The QP that the segment was for.
         qp: u16,

@@ -28,7 +28,7 @@ impl Qp {
             return;
         }
         if let Verdict::NoQp { .. } = verdict {
-            self.hear_no_qp(shared, memory, now_ns);
+            self.hear_no_qp(shared, memory, now_ns, number);
             return;
         }
         let requester = &mut self.requester;
@@ -71,13 +71,22 @@ impl Qp {
         shared.schedule.time(self.number, &mut self.place, until_ns);
     }
 
-    fn hear_no_qp<M: Memory>(&mut self, shared: &mut Shared, memory: &mut M, now_ns: u64) {
+    /// The Synchronise with this serial found no QP: all before it that was not taken was dropped, and all behind it is until
+    /// there is another.
+    fn hear_no_qp<M: Memory>(&mut self, shared: &mut Shared, memory: &mut M, now_ns: u64, serial: u32) {
         let requester = &mut self.requester;
-        let is_partial = requester.head.is_some() && !requester.must_restart;
-        if !requester.is_waiting() && !is_partial || requester.wait_until_ns > now_ns {
+        if serial != requester.synchronised {
+            shared.counters.dropped_acknowledges += 1;
             return;
         }
+        // Once.
+        requester.synchronised = serial.wrapping_add(1);
         shared.counters.no_qp_received += 1;
+        if requester.started.is_empty() {
+            // All had been taken; whoever is there next is to be begun with.
+            requester.must_restart = true;
+            return;
+        }
         let taken = requester.taken;
         requester.rewind(taken);
         if requester.retries_left == 0 {

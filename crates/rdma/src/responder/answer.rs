@@ -23,7 +23,11 @@ impl Qp {
         let Attributes { peer, remote_qp, stream, .. } = self.attributes;
         if let Some(verdict) = self.responder.due {
             let (ulp, mo) = verdict.fields();
-            let header = message(remote_qp, Opcode::Acknowledge, ulp, self.responder.number, mo);
+            let number = match verdict {
+                Verdict::NoQp { .. } => self.responder.serial,
+                _ => self.responder.number,
+            };
+            let header = message(remote_qp, Opcode::Acknowledge, ulp, number, mo);
             if !shared.send_small(wire, peer, stream, &header, &[]) {
                 return Step::Full(peer);
             }

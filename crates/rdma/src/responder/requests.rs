@@ -17,14 +17,22 @@ impl Qp {
         &mut self,
         shared: &mut Shared,
         restarts: bool,
-        number: u32,
+        (number, serial): (u32, u32),
         segment: &[u8],
     ) {
         if !self.is_rc() {
             return;
         }
         let responder = &mut self.responder;
+        responder.serial = serial;
         if restarts {
+            if number != responder.number && responder.hold == Hold::Fresh {
+                // It may be of an earlier life of this number.
+                shared.counters.dropped_sequence += 1;
+                responder.due = Some(Verdict::NoQp { qp: self.number.0 });
+                self.wake(shared);
+                return;
+            }
             if number != responder.number || responder.is_writing {
                 shared.counters.dropped_sequence += 1;
                 self.refuse_segment(shared, segment, Cause::CATASTROPHIC, None);
@@ -53,10 +61,6 @@ impl Qp {
     ) {
         if self.is_rc() && self.responder.hold != Hold::No {
             shared.counters.dropped_not_ready += 1;
-            if self.responder.hold == Hold::Fresh && request.is_last {
-                self.responder.due = Some(Verdict::NoQp { qp: self.number.0 });
-                self.wake(shared);
-            }
             return;
         }
         if self.responder.is_skipping {

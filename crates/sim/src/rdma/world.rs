@@ -38,6 +38,8 @@ pub(crate) struct World {
     is_cut: bool,
     now_ns: u64,
     act_ns: u64,
+    /// When the second side connects its QPs.
+    connect_ns: Option<u64>,
     lost: u64,
 }
 
@@ -81,6 +83,7 @@ impl World {
             is_cut: false,
             now_ns: 0,
             act_ns: 0,
+            connect_ns: None,
             lost: 0,
         }
     }
@@ -109,6 +112,11 @@ impl World {
         }
     }
 
+    fn connect(&mut self, at: usize) {
+        let remote = self.nodes[1 - at].qps.clone();
+        self.nodes[at].connect(&remote);
+    }
+
     fn epoch(&mut self) -> u32 {
         self.random.bits() as u32 | 1
     }
@@ -124,13 +132,11 @@ impl World {
             node.create_qps();
             traffic.begin(self.plan.operations);
         }
-        // The one side connects its QPs before the other does; both before there is a session.
-        for at in 0..2 {
-            let remote = self.nodes[1 - at].qps.clone();
-            self.nodes[at].connect(&remote);
-        }
+        // The one side may send before the other is ready.
+        self.connect(0);
+        self.connect_ns = Some(self.now_ns + self.random.magnitude(1, 8 * MS));
         let death_ns =
-            self.now_ns + if dies { self.random.magnitude(100 * US, 3 * MS) } else { u64::MAX / 2 };
+            self.now_ns + if dies { self.random.magnitude(100 * US, 12 * MS) } else { u64::MAX / 2 };
         loop {
             if !self.is_cut && self.now_ns >= death_ns {
                 self.is_cut = true;
@@ -190,10 +196,16 @@ impl World {
         }
         if self.now_ns >= self.act_ns {
             self.act_ns = self.now_ns + self.random.range(1, ACT_NS);
+            if self.connect_ns.is_some_and(|at_ns| at_ns <= self.now_ns) {
+                self.connect_ns = None;
+                self.connect(1);
+            }
             let [one, other] = &mut self.nodes;
             if !self.is_cut {
                 self.traffic[0].act(self.now_ns, one, other);
-                self.traffic[1].act(self.now_ns, other, one);
+                if self.connect_ns.is_none() {
+                    self.traffic[1].act(self.now_ns, other, one);
+                }
             }
         }
         self.collect()?;
