@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 from derive_ahead import messages as ahead_messages, pieces
 from derive_ddp import segments
 from derive_discovery import discovery, messages as lease_messages
+from derive_rnic import completions, work_requests
 from derive_seal import exchanges, sealed
 from derive_tlps import bdf, hex64, id_text, memory, pack, pattern, tlps
 
@@ -301,7 +302,8 @@ def sealed_frames():
 
 FILES = {
     "frames.json": frames, "records.json": records, "tlps.json": tlps, "control.json": control, "pieces.json": pieces,
-    "segments.json": segments, "sealed.json": sealed_frames, "exchanges.json": exchanges, "discovery.json": lambda: discovery(crc32c),
+    "segments.json": segments, "work_requests.json": work_requests, "completions.json": completions,
+    "sealed.json": sealed_frames, "exchanges.json": exchanges, "discovery.json": lambda: discovery(crc32c),
 }
 
 
