@@ -3,24 +3,30 @@
 //! A key that is not known here and a value that is not possible are refused with the line they stand in; what does not
 //! go together, with the line of its table. Durations carry their unit (`"50us"`), sizes are bytes.
 
+pub(crate) mod check;
+pub(crate) mod command;
 mod fabric;
+mod link;
+mod odd;
+pub(crate) mod problems;
+pub(crate) mod show;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use etherslot_runtime::link_spec::DPDK_MTU;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, Group, HostOptions, Interrupts, LinkKind,
-    LinkOptions, ListenAddress, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions,
-    PublicKey, Routes, SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
+    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, Group, HostOptions, Interrupts, LinkOptions,
+    ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions, PublicKey, Routes,
+    SecurityOptions, SessionOptions, SlotOptions, Wanted,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 use self::fabric::Fabric;
+use self::link::Link;
+use self::problems::Problems;
 use crate::security::{self, Security, SecurityFlags};
 use crate::value::{self, OneOrMore};
 
@@ -33,7 +39,7 @@ pub(crate) const HEARTBEATS: u32 = 10;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BoxFile {
-    node: Node,
+    node: Spanned<Node>,
     link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
     fabric: Option<Spanned<Fabric>>,
@@ -47,7 +53,7 @@ pub(crate) struct BoxFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HostFile {
-    node: Node,
+    node: Spanned<Node>,
     link: Spanned<OneOrMore<Spanned<Link>, Link>>,
     session: Option<Spanned<Session>>,
     fabric: Option<Spanned<Fabric>>,
@@ -79,60 +85,6 @@ struct Metrics {
     /// Where they are served.
     #[serde(deserialize_with = "value::place_to_listen")]
     listen: ListenAddress,
-}
-
-/// Keys of all kinds of links; which belong together is seen to afterwards.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Link {
-    kind: Kind,
-    /// `packet`, `xdp`: the network interface.
-    interface: Option<String>,
-    /// `udp`: address and port to listen on.
-    #[serde(default, deserialize_with = "value::listen")]
-    listen: Option<SocketAddr>,
-    /// `udp`, `dpdk`: the path's MTU, if it is not the interface's.
-    mtu: Option<u16>,
-    /// `xdp`: the interface's queue.
-    #[serde(default, deserialize_with = "value::queue")]
-    queue: Option<u32>,
-    /// `xdp`: who runs the XDP program.
-    mode: Option<Mode>,
-    /// `ring`: the hub's folder.
-    hub: Option<PathBuf>,
-    /// `ring`: our number in it.
-    port: Option<u32>,
-    /// `dpdk`: the device with its arguments.
-    device: Option<String>,
-    /// `dpdk`: further arguments of EAL.
-    #[serde(default)]
-    eal: Vec<String>,
-    /// `dpdk`: the Ethernet address, if it is not the device's.
-    #[serde(default, deserialize_with = "value::mac")]
-    mac: Option<[u8; 6]>,
-    /// Where to write a pcapng capture.
-    capture: Option<PathBuf>,
-    /// Faults to make on purpose.
-    #[serde(default, deserialize_with = "value::faults")]
-    impair: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    Packet,
-    Udp,
-    Xdp,
-    Ring,
-    Dpdk,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Mode {
-    Auto,
-    Native,
-    Generic,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -257,8 +209,9 @@ pub(crate) trait File: DeserializeOwned {
     /// What the daemon takes.
     type Options;
 
-    /// Checks what the values mean together. `text` is what the file was read from.
-    fn options(self, text: &str, overrides: &Overrides) -> Result<Self::Options>;
+    /// Checks what the values mean together, and notes all that is wrong; nothing if anything is. What hangs on something that is wrong
+    /// is not looked at.
+    fn options(self, overrides: &Overrides, problems: &mut Problems) -> Option<Self::Options>;
 }
 
 /// Reads a configuration file of either kind.
@@ -269,14 +222,13 @@ pub(crate) fn read<F: File>(path: &Path, overrides: &Overrides) -> Result<F::Opt
 }
 
 fn parse<F: File>(text: &str, overrides: &Overrides) -> Result<F::Options> {
+    let mut problems = Problems::default();
     // The error of the TOML library shows line, column and the keys that would be allowed.
-    toml::from_str::<F>(text)?.options(text, overrides)
-}
-
-/// The line of a table, as people count.
-fn place<T>(text: &str, table: &Spanned<T>) -> String {
-    let before = text.get(..table.span().start).unwrap_or_default();
-    format!("line {}", before.matches('\n').count() + 1)
+    let options = toml::from_str::<F>(text)?.options(overrides, &mut problems);
+    match problems.first() {
+        Some(first) => Err(anyhow!("{}{}", first.line(text), first.what)),
+        None => options.context("nothing can be made of it"),
+    }
 }
 
 fn loop_options(node: &Node, metrics: Option<&Metrics>, overrides: &Overrides) -> Result<LoopOptions> {
@@ -294,117 +246,16 @@ fn loop_options(node: &Node, metrics: Option<&Metrics>, overrides: &Overrides) -
     })
 }
 
-/// All links. What a flag says about the link, it says about each of them.
-fn links_options(
-    text: &str,
-    links: &Spanned<OneOrMore<Spanned<Link>, Link>>,
-    overrides: &Overrides,
-) -> Result<Vec<LinkOptions>> {
-    let links = match links.get_ref() {
-        OneOrMore::One(link) => {
-            return Ok(vec![link_options(link, overrides).with_context(|| place(text, links))?]);
-        }
-        OneOrMore::More(more) => {
-            ensure!(!more.is_empty(), "there is no link: add [link]");
-            ensure!(more.len() <= MAX_PATHS, "there are more than {MAX_PATHS} [[link]]: remove some");
-            more
-        }
-    };
-    let mut all: Vec<LinkOptions> = Vec::new();
-    for link in links {
-        let mut options = link_options(link.get_ref(), overrides).with_context(|| place(text, link))?;
-        let is_taken = |options: &LinkOptions| all.iter().any(|other| other.capture == options.capture);
-        if options.capture.is_some() && is_taken(&options) {
-            // One file takes one link.
-            let mut path = options.capture.take().unwrap_or_default().into_os_string();
-            path.push(format!(".{}", all.len()));
-            options.capture = Some(path.into());
-        }
-        all.push(options);
-    }
-    Ok(all)
-}
-
-fn link_options(link: &Link, overrides: &Overrides) -> Result<LinkOptions> {
-    // What each key belongs to; a key of another kind is a mistake, not something to pass over.
-    let keys = [
-        ("interface", link.interface.is_some(), &["packet", "xdp"][..]),
-        ("listen", link.listen.is_some(), &["udp"]),
-        ("mtu", link.mtu.is_some(), &["udp", "dpdk"]),
-        ("device", link.device.is_some(), &["dpdk"]),
-        ("eal", !link.eal.is_empty(), &["dpdk"]),
-        ("mac", link.mac.is_some(), &["dpdk"]),
-        ("queue", link.queue.is_some(), &["xdp"]),
-        ("mode", link.mode.is_some(), &["xdp"]),
-        ("hub", link.hub.is_some(), &["ring"]),
-        ("port", link.port.is_some(), &["ring"]),
-    ];
-    let of_kind = |name: &str| {
-        let foreign = keys.iter().find(|(_, is_set, kinds)| *is_set && !kinds.contains(&name));
-        match foreign {
-            Some((key, _, kinds)) => {
-                let kinds = kinds.join("\" or \"");
-                bail!("[link] {key} belongs to kind = \"{kinds}\": remove it, or change the kind")
-            }
-            None => Ok(()),
-        }
-    };
-    let kind = match link.kind {
-        Kind::Packet => {
-            of_kind("packet")?;
-            let interface = link.interface.clone();
-            let interface = interface.context("[link] kind = \"packet\" needs interface = \"…\"")?;
-            LinkKind::Packet { interface }
-        }
-        Kind::Udp => {
-            of_kind("udp")?;
-            let listen = link.listen.context("[link] kind = \"udp\" needs listen = \"ADDRESS:PORT\"")?;
-            LinkKind::Udp { listen, mtu: link.mtu }
-        }
-        Kind::Xdp => {
-            of_kind("xdp")?;
-            let interface = link.interface.clone();
-            let interface = interface.context("[link] kind = \"xdp\" needs interface = \"…\"")?;
-            let mode = match link.mode.unwrap_or(Mode::Auto) {
-                Mode::Auto => XdpMode::Auto,
-                Mode::Native => XdpMode::Native,
-                Mode::Generic => XdpMode::Generic,
-            };
-            LinkKind::Xdp { interface, queue: link.queue.unwrap_or(0), mode }
-        }
-        Kind::Ring => {
-            of_kind("ring")?;
-            let hub = link.hub.clone().context("[link] kind = \"ring\" needs hub = \"FOLDER\"")?;
-            let port = link.port.context("[link] kind = \"ring\" needs port = N, a number of its own")?;
-            LinkKind::Ring { hub, port }
-        }
-        Kind::Dpdk => {
-            of_kind("dpdk")?;
-            let device = link.device.clone();
-            let device =
-                device.context("[link] kind = \"dpdk\" needs device = \"…\", as net_memif0,role=server")?;
-            ensure!(
-                link.mtu.is_none_or(|mtu| DPDK_MTU.contains(&mtu)),
-                "[link] mtu has to be {} to {}",
-                DPDK_MTU.start(),
-                DPDK_MTU.end()
-            );
-            LinkKind::Dpdk { device, eal: link.eal.clone(), mtu: link.mtu, mac: link.mac }
-        }
-    };
-    Ok(LinkOptions {
-        kind,
-        capture: overrides.capture.clone().or_else(|| link.capture.clone()),
-        impair: overrides.impair.clone().or_else(|| link.impair.clone()),
-    })
-}
-
-fn session_options(session: &Session, links: usize) -> Result<SessionOptions> {
+fn session_options(session: &Session, links: usize, is_box: bool) -> Result<SessionOptions> {
     let dead_after = session.dead_after.unwrap_or(DEFAULT_DEAD_AFTER);
     let heartbeat = session.heartbeat.unwrap_or(dead_after / HEARTBEATS);
     ensure!(
         heartbeat >= Duration::from_millis(1) && heartbeat.saturating_mul(4) <= dead_after,
         "[session] dead_after has to be at least four times heartbeat, and heartbeat at least 1ms"
+    );
+    ensure!(
+        session.max_payload.is_none() || !is_box,
+        "[session] max_payload is for hosts: a box keeps to what its host says"
     );
     ensure!(dead_after <= Duration::from_secs(4), "[session] dead_after is more than 4s: use 4s or less");
     Ok(SessionOptions {
@@ -419,38 +270,59 @@ fn session_options(session: &Session, links: usize) -> Result<SessionOptions> {
     })
 }
 
-/// Of a node with these links.
-fn security_options(
-    text: &str,
-    security: Option<&Spanned<Security>>,
-    links: &[LinkOptions],
-    overrides: &Overrides,
-) -> Result<SecurityOptions> {
-    match security {
-        Some(table) => {
-            security::resolve(table.get_ref(), &overrides.security, links).with_context(|| place(text, table))
-        }
-        None => security::resolve(&Security::default(), &overrides.security, links),
-    }
+/// What both kinds of files begin with; in place of what is wrong there is nothing.
+struct Common {
+    run: Option<LoopOptions>,
+    links: Option<Vec<LinkOptions>>,
+    session: Option<SessionOptions>,
+    fabric: Option<FabricOptions>,
+    security: Option<SecurityOptions>,
 }
 
-/// What both kinds of files begin with.
-fn common(
-    text: &str,
-    node: &Node,
-    metrics: Option<&Metrics>,
-    links: &Spanned<OneOrMore<Spanned<Link>, Link>>,
-    session: Option<&Spanned<Session>>,
-    overrides: &Overrides,
-) -> Result<(LoopOptions, Vec<LinkOptions>, SessionOptions)> {
-    let links = links_options(text, links, overrides)?;
-    let session = match session {
-        Some(session) => {
-            session_options(session.get_ref(), links.len()).with_context(|| place(text, session))?
-        }
-        None => session_options(&Session::default(), links.len())?,
-    };
-    Ok((loop_options(node, metrics, overrides)?, links, session))
+/// The tables that both kinds of files have.
+struct Tables<'a> {
+    node: &'a Spanned<Node>,
+    metrics: Option<&'a Metrics>,
+    link: &'a Spanned<OneOrMore<Spanned<Link>, Link>>,
+    session: Option<&'a Spanned<Session>>,
+    fabric: Option<&'a Spanned<Fabric>>,
+    security: Option<&'a Spanned<Security>>,
+    is_box: bool,
+}
+
+impl Tables<'_> {
+    fn common(&self, overrides: &Overrides, problems: &mut Problems) -> Common {
+        let run = loop_options(self.node.get_ref(), self.metrics, overrides);
+        let run = problems.note(self.node.span(), run);
+        let links = link::options(self.link, overrides, problems);
+        let count = match self.link.get_ref() {
+            OneOrMore::One(_) => 1,
+            OneOrMore::More(more) => more.len(),
+        };
+        let session = match self.session {
+            Some(session) => {
+                problems.note(session.span(), session_options(session.get_ref(), count, self.is_box))
+            }
+            None => problems.note_of_all(session_options(&Session::default(), count, self.is_box)),
+        };
+        let known = run.as_ref().zip(links.as_ref());
+        let fabric = known.zip(self.fabric).and_then(|((run, links), table)| {
+            problems.note(table.span(), fabric::options(table.get_ref(), run, links, self.is_box))
+        });
+        let security = links.as_ref().and_then(|links| match self.security {
+            Some(table) => {
+                let security = security::resolve(table.get_ref(), &overrides.security, links);
+                problems.note(table.span(), security)
+            }
+            None => problems.note_of_all(security::resolve(&Security::default(), &overrides.security, links)),
+        });
+        Common { run, links, session, fabric, security }
+    }
+
+    /// The fabric to look at devices and slots with: one without anything special if that of the file is wrong.
+    fn fabric_for_others(&self, fabric: Option<&FabricOptions>) -> Option<FabricOptions> {
+        self.fabric.map(|_| fabric.cloned().unwrap_or_default())
+    }
 }
 
 fn device_options(
@@ -583,51 +455,80 @@ fn slot_options(
 impl File for BoxFile {
     type Options = BoxOptions;
 
-    fn options(self, text: &str, overrides: &Overrides) -> Result<BoxOptions> {
-        let (run, links, session) =
-            common(text, &self.node, self.metrics.as_ref(), &self.link, self.session.as_ref(), overrides)?;
-        if let Some(session) = &self.session {
-            ensure!(
-                session.get_ref().max_payload.is_none(),
-                "{}: max_payload is for hosts: a box keeps to what its host says",
-                place(text, session)
-            );
+    fn options(self, overrides: &Overrides, problems: &mut Problems) -> Option<BoxOptions> {
+        let tables = Tables {
+            node: &self.node,
+            metrics: self.metrics.as_ref(),
+            link: &self.link,
+            session: self.session.as_ref(),
+            fabric: self.fabric.as_ref(),
+            security: self.security.as_ref(),
+            is_box: true,
+        };
+        let common = tables.common(overrides, problems);
+        let fabric = tables.fabric_for_others(common.fabric.as_ref());
+        if self.devices.is_empty() {
+            problems.of_all("the box has no [[device]]: add at least one");
         }
-        let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, true)?;
-        let security = security_options(text, self.security.as_ref(), &links, overrides)?;
-        ensure!(!self.devices.is_empty(), "the box has no [[device]]: add at least one");
         let mut devices = Vec::new();
         for device in self.devices {
-            let place = place(text, &device);
-            let device =
-                device_options(device.into_inner(), &devices, fabric.as_ref()).context(place.clone())?;
-            let is_possible = device.owners.is_none() || matches!(security, SecurityOptions::Keys { .. });
-            ensure!(is_possible, "{place}: [[device]] owners needs keys: nodes without them are nobody");
-            devices.push(device);
+            let span = device.span();
+            let options = device_options(device.into_inner(), &devices, fabric.as_ref());
+            let options = options.and_then(|device| {
+                let has_keys =
+                    !matches!(common.security, Some(SecurityOptions::Plaintext | SecurityOptions::Memory));
+                let is_possible = device.owners.is_none() || has_keys;
+                ensure!(is_possible, "[[device]] owners needs keys: nodes without them are nobody");
+                Ok(device)
+            });
+            devices.extend(problems.note(span, options));
         }
-        Ok(BoxOptions { run, links, session, security, devices, fabric })
+        let Common { run, links, session, fabric, security } = common;
+        if !problems.is_empty() {
+            return None;
+        }
+        Some(BoxOptions { run: run?, links: links?, session: session?, security: security?, devices, fabric })
     }
 }
 
 impl File for HostFile {
     type Options = HostOptions;
 
-    fn options(self, text: &str, overrides: &Overrides) -> Result<HostOptions> {
-        let (run, links, session) =
-            common(text, &self.node, self.metrics.as_ref(), &self.link, self.session.as_ref(), overrides)?;
-        let fabric = fabric::options(text, self.fabric.as_ref(), &run, &links, false)?;
-        let security = security_options(text, self.security.as_ref(), &links, overrides)?;
-        ensure!(!self.slots.is_empty(), "the host has no [[slot]]: add at least one");
+    fn options(self, overrides: &Overrides, problems: &mut Problems) -> Option<HostOptions> {
+        let tables = Tables {
+            node: &self.node,
+            metrics: self.metrics.as_ref(),
+            link: &self.link,
+            session: self.session.as_ref(),
+            fabric: self.fabric.as_ref(),
+            security: self.security.as_ref(),
+            is_box: false,
+        };
+        let common = tables.common(overrides, problems);
+        let fabric = tables.fabric_for_others(common.fabric.as_ref());
+        if self.slots.is_empty() {
+            problems.of_all("the host has no [[slot]]: add at least one");
+        }
         let mut slots = Vec::new();
         for slot in self.slots {
-            let place = place(text, &slot);
-            let slot =
-                slot_options(slot.into_inner(), &links, &slots, fabric.as_ref()).context(place.clone())?;
-            let is_possible = slot.box_key.is_none() || matches!(security, SecurityOptions::Keys { .. });
-            ensure!(is_possible, "{place}: [[slot]] box_key needs keys: nodes without them are nobody");
-            slots.push(slot);
+            // Whether an address is good, the links tell.
+            let Some(links) = &common.links else { break };
+            let span = slot.span();
+            let options = slot_options(slot.into_inner(), links, &slots, fabric.as_ref());
+            let options = options.and_then(|slot| {
+                let has_keys =
+                    !matches!(common.security, Some(SecurityOptions::Plaintext | SecurityOptions::Memory));
+                let is_possible = slot.box_key.is_none() || has_keys;
+                ensure!(is_possible, "[[slot]] box_key needs keys: nodes without them are nobody");
+                Ok(slot)
+            });
+            slots.extend(problems.note(span, options));
         }
-        Ok(HostOptions { run, links, session, security, slots, fabric })
+        let Common { run, links, session, fabric, security } = common;
+        if !problems.is_empty() {
+            return None;
+        }
+        Some(HostOptions { run: run?, links: links?, session: session?, security: security?, slots, fabric })
     }
 }
 

@@ -38,6 +38,9 @@ enum Command {
     Box(Daemon),
     /// Offers remote devices to virtual machines of this host, as vfio-user sockets.
     Host(Daemon),
+    /// Checks configuration files, and shows them as they are in effect.
+    #[command(subcommand)]
+    Config(config::command::Config),
     /// Makes the keys that a node needs, and shows its public key.
     Keygen(security::Keygen),
     /// Shows what running nodes of this machine count: sessions, round-trip times, losses.
@@ -66,9 +69,16 @@ struct Daemon {
     /// The configuration file (TOML).
     #[arg(long, env = "ETHERSLOT_CONFIG", value_name = "FILE")]
     config: PathBuf,
-    /// Check the configuration and stop.
+    /// Check the configuration and stop; `etherslot config check` tells more.
     #[arg(long)]
     check: bool,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+/// What changes a configuration file.
+#[derive(Args)]
+struct Changes {
     /// Poll for this long before sleeping, as in 50us; 0s sleeps at once. By default, as long as it pays.
     #[arg(long, env = "ETHERSLOT_BUSY_POLL", value_name = "DURATION", value_parser = humantime::parse_duration)]
     busy_poll: Option<Duration>,
@@ -104,24 +114,23 @@ fn run(cli: Cli) -> Result<()> {
         .init();
     match cli.command {
         Command::Box(daemon) => {
-            let (check, path, overrides) = daemon.split();
-            let options = config::read::<config::BoxFile>(&path, &overrides)?;
+            let options = config::read::<config::BoxFile>(&daemon.config, &daemon.changes.overrides())?;
             security::warn(&options.security);
-            if !check {
+            if !daemon.check {
                 etherslot_runtime::box_daemon::run(&options)?;
             }
         }
         Command::Host(daemon) => {
-            let (check, path, overrides) = daemon.split();
-            let options = config::read::<config::HostFile>(&path, &overrides)?;
+            let options = config::read::<config::HostFile>(&daemon.config, &daemon.changes.overrides())?;
             security::warn(&options.security);
-            if !check {
+            if !daemon.check {
                 // This very program, whatever has become of its file.
                 let mut keeper = process::Command::new("/proc/self/exe");
                 keeper.arg("keeper");
                 etherslot_runtime::host_daemon::run(options, keeper)?;
             }
         }
+        Command::Config(config) => config.run()?,
         Command::Keygen(keygen) => keygen.run()?,
         Command::Stat(stat) => stat.run()?,
         Command::Ls(ls) => ls.run()?,
@@ -135,10 +144,10 @@ fn run(cli: Cli) -> Result<()> {
     Ok(())
 }
 
-impl Daemon {
-    fn split(self) -> (bool, PathBuf, config::Overrides) {
-        let Self { config, check, busy_poll, control, metrics, capture, impair, security } = self;
-        (check, config, config::Overrides { busy_poll, control, metrics, capture, impair, security })
+impl Changes {
+    fn overrides(self) -> config::Overrides {
+        let Self { busy_poll, control, metrics, capture, impair, security } = self;
+        config::Overrides { busy_poll, control, metrics, capture, impair, security }
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn session_config(options: &SessionOptions, name: &str, max_frame_byt
     SessionConfig {
         node: identity::node_id(name),
         max_frame_bytes: max_frame_bytes.min(u16::MAX as usize) as u16,
-        window_frames: options.window_frames.unwrap_or(defaults.window_frames),
+        window_frames: options.window(),
         paths: options.paths,
         mode: if options.classic { Mode::Classic } else { Mode::Selective },
         one_record_a_frame: options.one_tlp_a_frame,

@@ -209,6 +209,13 @@ pub struct SessionOptions {
     pub heartbeat: Duration,
 }
 
+impl SessionOptions {
+    /// Frames in flight and held out of order, whether said or not.
+    pub fn window(&self) -> u16 {
+        self.window_frames.unwrap_or(etherslot_session::Config::default().window_frames)
+    }
+}
+
 /// A way to a peer: one of our links, and the peer's address there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Via {

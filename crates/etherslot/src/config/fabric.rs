@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use etherslot_runtime::options::{Address, FabricOptions, Group, LinkOptions, LoopOptions};
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::place;
 use crate::value;
 
 /// What a fabric's node names have at most, bytes.
@@ -45,19 +43,13 @@ pub(super) struct Fabric {
     state: Option<PathBuf>,
 }
 
-/// What the table means, if there is one.
+/// What the table means.
 pub(super) fn options(
-    text: &str,
-    table: Option<&Spanned<Fabric>>,
+    table: &Fabric,
     run: &LoopOptions,
     links: &[LinkOptions],
     is_box: bool,
-) -> Result<Option<FabricOptions>> {
-    let Some(table) = table else { return Ok(None) };
-    checked(table.get_ref(), run, links, is_box).with_context(|| place(text, table)).map(Some)
-}
-
-fn checked(table: &Fabric, run: &LoopOptions, links: &[LinkOptions], is_box: bool) -> Result<FabricOptions> {
+) -> Result<FabricOptions> {
     let defaults = FabricOptions::default();
     let of_box = [
         ("orders", table.orders.is_some()),

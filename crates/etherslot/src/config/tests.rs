@@ -1,3 +1,5 @@
+use etherslot_runtime::options::{LinkKind, XdpMode};
+
 use super::*;
 
 /// What a file without keys needs beside.
