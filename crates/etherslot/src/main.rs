@@ -2,6 +2,7 @@
 #![allow(clippy::cast_precision_loss)] // Of rates and scaled numbers three digits are shown.
 
 mod config;
+mod events;
 mod export;
 mod fabric;
 mod link;
@@ -45,6 +46,8 @@ enum Command {
     Keygen(security::Keygen),
     /// Shows what running nodes of this machine count: sessions, round-trip times, losses.
     Stat(stat::Stat),
+    /// Tells what happens to a node as it happens: nodes, devices, sessions, links, guests.
+    Events(events::Events),
     /// Shows the fabric: hosts, boxes, devices, and who uses what.
     Ls(fabric::Ls),
     /// Gives a device to a host, or puts it into a group.
@@ -133,6 +136,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Config(config) => config.run()?,
         Command::Keygen(keygen) => keygen.run()?,
         Command::Stat(stat) => stat.run()?,
+        Command::Events(events) => events.run()?,
         Command::Ls(ls) => ls.run()?,
         Command::Assign(assign) => assign.run()?,
         Command::Release(release) => release.run()?,

@@ -54,6 +54,12 @@ impl Interface {
     }
 }
 
+/// Whether frames get out of the interface of this name now: it is there, up, and has a carrier.
+pub fn has_carrier(name: &str) -> bool {
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    socket.is_ok_and(|socket| Interface::is_running(socket.as_fd(), name))
+}
+
 /// The MTU of the interface that has this IP address, if one has.
 pub(crate) fn mtu_of_ip(address: IpAddr) -> Option<usize> {
     let mut head = ptr::null_mut();

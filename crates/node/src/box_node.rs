@@ -19,6 +19,7 @@ use etherslot_wire::handshake::is_handshake;
 
 use crate::guard::{BoxGuard, Came, GuardCounters, Keys, Protection, Security, destination};
 use crate::random::Epochs;
+use crate::session_event::{SessionEvent, SessionEvents};
 use host::{Attachment, CONTROL_BACKLOG, Host, Inbound, Owned, Shared};
 
 /// Handshake replies that wait to be sent.
@@ -75,6 +76,7 @@ pub struct BoxNode<A: Copy + Eq> {
     shared: Shared,
     replies: VecDeque<Reply<A>>,
     counters: BoxCounters,
+    events: SessionEvents<A>,
     /// No further hosts are taken.
     is_closing: bool,
 }
@@ -119,6 +121,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
             shared: Shared { functions: functions.collect(), leases },
             replies: VecDeque::with_capacity(REPLIES),
             counters: BoxCounters::default(),
+            events: SessionEvents::default(),
             is_closing: false,
         }
     }
@@ -253,7 +256,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         let node = session.peer().map(|hello| hello.node).unwrap_or_default();
         if let Some(earlier) = self.hosts.iter().position(|host| host.node == node) {
             tracing::info!(host = %from, "host came back with a new epoch");
-            self.drop_host(now_ns, earlier, false);
+            self.drop_host(now_ns, earlier, false, None);
         }
         if self.hosts.len() >= self.limits.sessions {
             tracing::warn!(host = %from, "no room for a further session");
@@ -262,6 +265,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         }
         tracing::info!(host = %from, "session up");
         self.counters.sessions_up += 1;
+        self.events.push(SessionEvent::Up { peer: from });
         let mut hierarchy = Hierarchy::new();
         // The slots of a host belong to guests with address spaces of their own: what is a BAR of one is memory of another.
         hierarchy.set_peer_to_peer(false);
@@ -279,8 +283,9 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         });
     }
 
-    fn drop_host(&mut self, now_ns: u64, index: usize, on_purpose: bool) {
+    fn drop_host(&mut self, now_ns: u64, index: usize, on_purpose: bool, reason: Option<DeadReason>) {
         let mut host = self.hosts.swap_remove(index);
+        self.events.push(SessionEvent::Dead { peer: host.address, reason });
         self.counters.sessions_dead += 1;
         for attachment in std::mem::take(&mut host.attachments) {
             if self.shared.give_back(&mut host.hierarchy, attachment) {
@@ -328,7 +333,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
                     tracing::warn!(host = %host.address, ?reason, "session dead");
                 }
                 let goodbye = DeadReason::PeerClosed(CloseReason::Shutdown);
-                self.drop_host(now_ns, index, reason == goodbye);
+                self.drop_host(now_ns, index, reason == goodbye, Some(reason));
                 progress = true;
                 continue;
             }
@@ -396,6 +401,11 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
     /// Whether all that [`BoxNode::close`] began is done.
     pub fn is_closed(&self) -> bool {
         self.is_closing && self.hosts.is_empty()
+    }
+
+    /// The next session that came up or died, of the last 64 that nobody took.
+    pub fn session_event(&mut self) -> Option<SessionEvent<A>> {
+        self.events.pop()
     }
 
     /// What was counted.

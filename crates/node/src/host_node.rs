@@ -18,6 +18,7 @@ use crate::guard::{GuardCounters, HostGuard, PeerKeys, Protection, Security, des
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
 use crate::out::send_control;
 use crate::random::Epochs;
+use crate::session_event::{SessionEvent, SessionEvents};
 use crate::slot::{MAX_PAYLOAD_BYTES, Slot, SlotCounters};
 
 /// After the loss of a session, the next attempt comes this much later.
@@ -83,6 +84,7 @@ pub struct HostNode<A> {
     group: Option<Group>,
     max_payload_bytes: u16,
     counters: HostCounters,
+    events: SessionEvents<A>,
     /// Sessions that end are not followed by others.
     is_closing: bool,
 }
@@ -135,6 +137,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             group: None,
             max_payload_bytes: MAX_PAYLOAD_BYTES,
             counters: HostCounters::default(),
+            events: SessionEvents::default(),
             is_closing: false,
         };
         for config in slots {
@@ -375,6 +378,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                         peer.routes.add(session, now_ns, further);
                     }
                     self.counters.sessions_up += 1;
+                    self.events.push(SessionEvent::Up { peer: peer.address });
                     for &slot in &peer.slots {
                         self.slots[slot].session_up();
                     }
@@ -384,6 +388,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                     if std::mem::take(&mut peer.up) && !self.is_closing {
                         tracing::warn!(peer = %peer.address, ?reason, "session dead");
                         self.counters.sessions_dead += 1;
+                        self.events.push(SessionEvent::Dead { peer: peer.address, reason: Some(reason) });
                         for &slot in &peer.slots {
                             self.slots[slot].session_lost(guest);
                         }
@@ -532,6 +537,11 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         self.is_closing && self.peers.iter().all(|peer| peer.session.is_none())
     }
 
+    /// The next session that came up or died, of the last 64 that nobody took.
+    pub fn session_event(&mut self) -> Option<SessionEvent<A>> {
+        self.events.pop()
+    }
+
     /// What was counted.
     pub fn counters(&self) -> &HostCounters {
         &self.counters
@@ -540,6 +550,11 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     /// What the slots have counted, in their order.
     pub fn slot_counters(&self) -> impl Iterator<Item = &SlotCounters> {
         self.slots.iter().map(|slot| &slot.counters)
+    }
+
+    /// For each slot whether its device is ready to be used, and what it has counted.
+    pub fn slots(&self) -> impl Iterator<Item = (bool, &SlotCounters)> {
+        self.slots.iter().map(|slot| (slot.is_ready(), &slot.counters))
     }
 
     /// What a node with keys has counted beside.

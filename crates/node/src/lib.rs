@@ -12,6 +12,7 @@ mod host_api;
 mod host_node;
 mod out;
 mod random;
+mod session_event;
 mod slot;
 
 pub use box_node::{BoxCounters, BoxLimits, BoxNode};
@@ -19,4 +20,5 @@ pub use etherslot_seal as seal;
 pub use guard::{GuardCounters, Protection, Security};
 pub use host_api::{Accepted, Device, Guest, Interrupt, Interrupts, Refused};
 pub use host_node::{HostCounters, HostNode, SlotConfig};
+pub use session_event::SessionEvent;
 pub use slot::{MAX_PAYLOAD_BYTES, SlotCounters};

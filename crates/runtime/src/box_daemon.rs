@@ -15,6 +15,7 @@ use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Assigned, Device as Told, DeviceState, Role, Serial, is_discovery};
 
 use crate::control::Control;
+use crate::events;
 use crate::fabric::{self, Fabric};
 use crate::options::{Backing, BoxOptions, DeviceOptions, NamespaceOptions, Via};
 use crate::stat;
@@ -155,7 +156,12 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
         }
     };
     let mut control = Control::open(&options.run, &station.sleeper)?
-        .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?;
+        .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?
+        .with_links(&options.links);
+    let teller = control.teller();
+    if let Some(fabric) = &mut fabric {
+        fabric.tell_to(teller.clone());
+    }
     let name = &options.run.name;
     let devices = options.devices.len();
     tracing::info!(name, address = station.links.address(), devices, "ready");
@@ -168,6 +174,12 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
             _ => node.receive(now_ns, from, frame),
         });
         progress |= node.poll(now_ns);
+        while let Some(event) = node.session_event() {
+            teller.tell(|| event.into());
+        }
+        if fabric.is_none() {
+            events::tell_leases(&teller, name, node.leases_mut());
+        }
         if let Some(fabric) = &mut fabric {
             // Before a host hears of a lease: it is kept.
             progress |= fabric.poll_box(now_ns, node.leases_mut());
@@ -190,6 +202,11 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     if let Some(fabric) = &mut fabric {
         fabric.leave(station.clock.now_ns(), &mut station.links);
     }
+    control.stop(station.clock.now_ns(), &mut |request| {
+        let now_ns = station.clock.now_ns();
+        let stat = stat::of_box(name, now_ns, &node, &station.links);
+        Fabric::answer(fabric.as_mut(), now_ns, &request, Some(node.leases_mut()), || stat)
+    });
     // A session that is closed counts no more.
     stat::of_box(name, station.clock.now_ns(), &node, &station.links).log();
     node.close();

@@ -1,4 +1,5 @@
-//! A few connections, served between two rounds of the poll loop and never waited for: each asks once, is answered, and is closed.
+//! A few connections, served between two rounds of the poll loop and never waited for: each asks once, and is answered and closed, or
+//! listens from then on to what happens.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -7,6 +8,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use crate::events::{Event, now_ms};
+use crate::follower::Follower;
 use crate::streams::{Listening, Stream};
 
 /// While the loop does not sleep, and so is not woken, the socket is looked at this often.
@@ -26,12 +29,30 @@ pub(crate) struct Limits {
 }
 
 /// What becomes of a connection of which so much was heard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Heard {
     /// There has to be more.
     Part,
     /// This is its answer.
     Answer(Vec<u8>),
+    /// It listens.
+    Follow(Follower),
+}
+
+/// Who knows what to say.
+pub(crate) trait Clerk {
+    /// To a connection of which these bytes have come, while so many others listen; whether there will be no more of them.
+    fn hear(&mut self, bytes: &[u8], has_ended: bool, followers: usize) -> Heard;
+
+    /// To a listener that has lost records.
+    fn snapshot(&mut self) -> Event {
+        Event::Stopping
+    }
+
+    /// To a listener that wants counters now and then.
+    fn counters(&mut self) -> Event {
+        Event::Stopping
+    }
 }
 
 /// What a connection is at.
@@ -41,13 +62,18 @@ enum Stage {
     Asking(Vec<u8>),
     /// Of the answer, so many bytes have gone.
     Answering(Vec<u8>, usize),
+    /// It is told what happens.
+    Following(Follower),
 }
 
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
     stage: Stage,
+    /// It is dropped then.
     until_ns: u64,
+    /// Whether it is watched for room to write.
+    is_full: bool,
 }
 
 /// How a connection goes on.
@@ -57,12 +83,11 @@ enum Next {
     Read,
     /// When it can be written to.
     Write,
+    /// When it can be read from or written to.
+    Both,
     /// Not at all.
     Close,
 }
-
-/// What is to be said to a connection of which these bytes have come; whether there will be no more of them.
-pub(crate) type Hear<'a> = dyn FnMut(&[u8], bool) -> Heard + 'a;
 
 /// A socket and those who have come to it.
 #[derive(Debug)]
@@ -100,31 +125,56 @@ impl Desk {
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let has_room = self.connections.len() < self.limits.connections;
         let reopen_ns = (!self.is_open && has_room).then_some(self.reopen_ns);
-        self.connections.iter().map(|connection| connection.until_ns).chain(reopen_ns).min()
+        let connections = self.connections.iter().filter_map(|connection| match &connection.stage {
+            Stage::Following(follower) => follower.deadline_ns(),
+            _ => Some(connection.until_ns),
+        });
+        connections.chain(reopen_ns).min()
     }
 
-    /// Serves what can be served. `is_woken`: something is known to be there. True if something was done.
-    pub(crate) fn poll(&mut self, now_ns: u64, is_woken: bool, hear: &mut Hear<'_>) -> bool {
-        if !is_woken && now_ns < self.look_ns {
+    /// Those who listen.
+    pub(crate) fn followers(&self) -> usize {
+        self.connections.iter().filter(|it| matches!(it.stage, Stage::Following(_))).count()
+    }
+
+    /// Tells all who listen; what they don't take is sent by the next [`Desk::poll`] with `is_woken`.
+    pub(crate) fn tell(&mut self, tell: &mut dyn FnMut(&mut Follower)) {
+        for connection in &mut self.connections {
+            if let Stage::Following(follower) = &mut connection.stage {
+                tell(follower);
+            }
+        }
+    }
+
+    /// Serves what can be served. `is_woken`: something is known to be there; `has_news`: those who listen have been told something.
+    /// True if something was done.
+    pub(crate) fn poll(
+        &mut self,
+        now_ns: u64,
+        is_woken: bool,
+        has_news: bool,
+        clerk: &mut dyn Clerk,
+    ) -> bool {
+        if !is_woken && !has_news && now_ns < self.look_ns {
             return false;
         }
         self.look_ns = now_ns + LOOK_NS;
-        if !self.has_event() && self.deadline_ns().is_none_or(|at| now_ns < at) {
+        if !has_news && !self.has_event() && self.deadline_ns().is_none_or(|at| now_ns < at) {
             return false;
         }
         self.accept(now_ns);
+        let mut followers = self.followers();
         let (epoll, most) = (self.epoll.as_fd(), self.limits.request_bytes);
         self.connections.retain_mut(|connection| {
-            let was_answering = matches!(connection.stage, Stage::Answering(..));
-            let next = if now_ns < connection.until_ns { connection.go_on(most, hear) } else { Next::Close };
-            match next {
-                Next::Write if !was_answering => {
-                    let flags = epoll::EventFlags::OUT;
-                    epoll::modify(epoll, &connection.stream, epoll::EventData::new_u64(0), flags).is_ok()
-                }
-                Next::Read | Next::Write => true,
-                Next::Close => false,
-            }
+            let next = connection.go_on(now_ns, most, &mut followers, clerk);
+            let (flags, is_full) = match next {
+                Next::Close => return false,
+                Next::Read => (epoll::EventFlags::IN, false),
+                Next::Write => (epoll::EventFlags::OUT, true),
+                Next::Both => (epoll::EventFlags::IN | epoll::EventFlags::OUT, true),
+            };
+            let is_new = std::mem::replace(&mut connection.is_full, is_full) != is_full;
+            !is_new || epoll::modify(epoll, &connection.stream, epoll::EventData::new_u64(0), flags).is_ok()
         });
         true
     }
@@ -147,7 +197,7 @@ impl Desk {
                     if epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(0), flags).is_ok() {
                         let until_ns = now_ns + self.limits.patience_ns;
                         let stage = Stage::Asking(Vec::new());
-                        self.connections.push(Connection { stream, stage, until_ns });
+                        self.connections.push(Connection { stream, stage, until_ns, is_full: false });
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -179,13 +229,27 @@ impl Desk {
 }
 
 impl Connection {
-    fn go_on(&mut self, most: usize, hear: &mut Hear<'_>) -> Next {
+    fn go_on(&mut self, now_ns: u64, most: usize, followers: &mut usize, clerk: &mut dyn Clerk) -> Next {
+        if let Stage::Following(follower) = &mut self.stage {
+            // It has nothing more to say, and is gone when it ends its side.
+            let has_ended = take(&mut self.stream, &mut Vec::new(), 1 << 16).unwrap_or(true);
+            return if has_ended { Next::Close } else { follow(&mut self.stream, follower, now_ns, clerk) };
+        }
+        if now_ns >= self.until_ns {
+            return Next::Close;
+        }
         if let Stage::Asking(request) = &mut self.stage {
             let Ok(has_ended) = take(&mut self.stream, request, most) else { return Next::Close };
-            match hear(request, has_ended || request.len() >= most) {
+            match clerk.hear(request, has_ended || request.len() >= most, *followers) {
                 Heard::Part if has_ended => return Next::Close,
                 Heard::Part => return Next::Read,
                 Heard::Answer(answer) => self.stage = Stage::Answering(answer, 0),
+                Heard::Follow(mut follower) => {
+                    *followers += 1;
+                    let next = follow(&mut self.stream, &mut follower, now_ns, clerk);
+                    self.stage = Stage::Following(follower);
+                    return next;
+                }
             }
         }
         let Stage::Answering(bytes, gone) = &mut self.stage else { return Next::Close };
@@ -206,6 +270,28 @@ impl Connection {
     fn end(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = take(&mut self.stream, &mut Vec::new(), 1 << 16);
+    }
+}
+
+/// Sends what a listener takes, and makes what is due.
+fn follow(stream: &mut Stream, follower: &mut Follower, now_ns: u64, clerk: &mut dyn Clerk) -> Next {
+    if follower.is_due(now_ns) {
+        follower.count(now_ns, now_ms(), &clerk.counters());
+    }
+    loop {
+        if follower.is_behind() {
+            follower.recover(now_ms(), clerk.snapshot());
+        }
+        if follower.waiting().is_empty() {
+            return Next::Read;
+        }
+        match stream.write(follower.waiting()) {
+            Ok(0) => return Next::Close,
+            Ok(taken) => follower.sent(taken),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Both,
+            Err(_) => return Next::Close,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use etherslot_wire::control::Name;
 use etherslot_wire::discovery::is_discovery;
 
 use crate::control::Control;
+use crate::events::{Event, SlotChange, Teller};
 use crate::fabric::Fabric;
 use crate::links::Links;
 use crate::options::{HostOptions, Interrupts, Routes, SlotOptions, Via};
@@ -83,12 +84,19 @@ impl Door {
 }
 
 /// All guests of the host node.
-struct Doors(Vec<Door>);
+struct Doors(Vec<Door>, Teller);
 
 impl Doors {
     fn stat(&self, name: &str, now_ns: u64, node: &HostNode<Via>, links: &Links) -> NodeStat {
         let devices = self.0.iter().map(|door| &*door.options.device);
         stat::of_host(name, now_ns, node, links, devices)
+    }
+}
+
+impl Doors {
+    fn tell(&self, slot: usize, what: SlotChange) {
+        let device = &self.0[slot].options.device;
+        self.1.tell(|| Event::Slot { slot, device: device.clone(), what });
     }
 }
 
@@ -127,9 +135,12 @@ impl Guest for Doors {
         if self.0[slot].server.is_none() {
             self.0[slot].open(device);
         }
+        self.tell(slot, SlotChange::Attached);
     }
 
-    fn lost(&mut self, _slot: usize) {}
+    fn lost(&mut self, slot: usize) {
+        self.tell(slot, SlotChange::Detached);
+    }
 }
 
 /// One slot's socket and the node, for the time of a poll.
@@ -140,6 +151,7 @@ struct SlotHandler<'a> {
     now_ns: u64,
     irqs_changed: bool,
     released: bool,
+    connected: bool,
 }
 
 impl SlotHandler<'_> {
@@ -167,6 +179,7 @@ impl SlotHandler<'_> {
 impl Handler for SlotHandler<'_> {
     fn connected(&mut self) {
         tracing::info!(slot = self.slot, "guest connected");
+        self.connected = true;
     }
 
     fn disconnected(&mut self) {
@@ -229,12 +242,17 @@ impl Handler for SlotHandler<'_> {
     }
 }
 
-fn poll_door(door: &mut Door, node: &mut HostNode<Via>, slot: usize, now_ns: u64) -> bool {
+fn poll_door(door: &mut Door, node: &mut HostNode<Via>, slot: usize, now_ns: u64, teller: &Teller) -> bool {
     let Some(server) = &mut door.server else { return false };
     let waiting = &mut door.waiting;
-    let mut handler = SlotHandler { node, waiting, slot, now_ns, irqs_changed: false, released: false };
+    let mut handler =
+        SlotHandler { node, waiting, slot, now_ns, irqs_changed: false, released: false, connected: false };
     let progress = server.poll(&mut handler);
-    let SlotHandler { irqs_changed, released, .. } = handler;
+    let SlotHandler { irqs_changed, released, connected, .. } = handler;
+    if connected || released {
+        let device = &door.options.device;
+        teller.tell(|| Event::Guest { slot, device: device.clone(), is_connected: connected && !released });
+    }
     if released {
         // Nothing of the guest's device may go on: its memory is gone.
         let _ = node.reset(now_ns, slot, None);
@@ -281,13 +299,19 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut fabric = Fabric::of_host(options.fabric.as_ref(), name, &options.links, &station)?;
     node.set_group(fabric.as_ref().and_then(Fabric::group));
     let mut control = Control::open(&options.run, &station.sleeper)?
-        .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?;
+        .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?
+        .with_links(&options.links);
+    let teller = control.teller();
+    if let Some(fabric) = &mut fabric {
+        fabric.tell_to(teller.clone());
+    }
     let keeper = keeper::start(keeper)
         .inspect_err(
             |error| tracing::warn!(%error, "no keeper: guests may not outlive a kill of this daemon"),
         )
         .ok();
-    let mut doors = Doors(options.slots.into_iter().map(|slot| Door::new(slot, keeper.clone())).collect());
+    let doors = options.slots.into_iter().map(|slot| Door::new(slot, keeper.clone())).collect();
+    let mut doors = Doors(doors, teller.clone());
     let mut ready = false;
     let slots = doors.0.len();
     tracing::info!(name, address = station.links.address(), slots, "started");
@@ -305,9 +329,12 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
             progress |= fabric.transmit(&mut station.links);
         }
         for (slot, door) in doors.0.iter_mut().enumerate() {
-            progress |= poll_door(door, &mut node, slot, now_ns);
+            progress |= poll_door(door, &mut node, slot, now_ns, &teller);
         }
         progress |= node.poll(now_ns, &mut doors);
+        while let Some(event) = node.session_event() {
+            teller.tell(|| event.into());
+        }
         progress |= transmit(&mut node, &mut station);
         if !ready {
             ready = open_doors(&mut doors, &station.sleeper)?;
@@ -328,6 +355,11 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     if let Some(fabric) = &mut fabric {
         fabric.leave(station.clock.now_ns(), &mut station.links);
     }
+    control.stop(station.clock.now_ns(), &mut |request| {
+        let now_ns = station.clock.now_ns();
+        let show = || doors.stat(name, now_ns, &node, &station.links);
+        Fabric::answer(fabric.as_mut(), now_ns, &request, None, show)
+    });
     // A session that is closed counts no more.
     doors.stat(name, station.clock.now_ns(), &node, &station.links).log();
     node.close();

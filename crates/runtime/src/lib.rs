@@ -4,12 +4,15 @@
 //! time without progress it sleeps until something is readable or a deadline comes.
 
 pub mod box_daemon;
+mod carrier;
 mod clock;
 pub mod control;
 mod counted;
 mod desk;
+pub mod events;
 pub mod export;
 pub mod fabric;
+mod follower;
 mod format_file;
 pub mod host_daemon;
 mod identity;

@@ -30,6 +30,11 @@ pub struct LinkSpecError {
     pub reason: String,
 }
 
+/// Whether links of kind `dpdk` can be opened by this program on this machine, or why not.
+pub fn dpdk_available() -> Result<(), String> {
+    etherslot_dpdk::available().map_err(|error| error.to_string())
+}
+
 impl LinkKind {
     /// The word before the colon, and `kind` in configuration files.
     pub fn name(&self) -> &'static str {

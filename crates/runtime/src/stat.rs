@@ -193,6 +193,9 @@ pub const MOST_PEERS: usize = 256;
 pub struct LinkStat {
     /// Where peers reach the node by it.
     pub address: String,
+    /// Whether its interface can carry frames; nothing of what is no interface of the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_up: Option<bool>,
     /// What it counts.
     pub counters: Counted,
 }
@@ -233,6 +236,9 @@ pub struct PeerStat {
 pub struct SlotStat {
     /// Its device.
     pub device: String,
+    /// Whether the device is there, ready to be used.
+    #[serde(default)]
+    pub is_attached: bool,
     /// What it counts.
     pub counters: Counted,
 }
@@ -250,7 +256,7 @@ impl NodeStat {
             port: links.counters(),
             links: links
                 .each()
-                .map(|(address, counters)| LinkStat { address: address.to_string(), counters })
+                .map(|(address, counters)| LinkStat { address: address.to_string(), is_up: None, counters })
                 .collect(),
             sessions: Vec::new(),
             slots: Vec::new(),
@@ -281,7 +287,7 @@ impl NodeStat {
         for DeviceStat { name, state, epoch, counters, .. } in &self.devices {
             tracing::info!(device = name, state, epoch, %counters, "device");
         }
-        for SlotStat { device, counters } in &self.slots {
+        for SlotStat { device, counters, .. } in &self.slots {
             tracing::info!(device, %counters, "slot");
         }
     }
@@ -405,8 +411,10 @@ pub(crate) fn of_host<'a>(
     let mut stat = NodeStat::new(name, Role::Host, now_ns, counters, links);
     stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
     stat.sessions = sessions_of(node).collect();
-    stat.slots =
-        devices.zip(node.slot_counters()).map(|(device, counters)| of_slot(device, counters)).collect();
+    stat.slots = devices
+        .zip(node.slots())
+        .map(|(device, (ready, counters))| of_slot(device, ready, counters))
+        .collect();
     stat
 }
 
@@ -423,7 +431,7 @@ pub(crate) fn of_export<'a>(
         let node = initiator.node();
         stat.sessions.extend(sessions_of(node));
         stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
-        let slots = node.slot_counters().map(|counters| of_slot(device, counters));
+        let slots = node.slots().map(|(ready, counters)| of_slot(device, ready, counters));
         stat.slots.extend(slots.map(|slot| {
             let Counters {
                 submitted,
@@ -458,11 +466,11 @@ fn sessions_of(node: &HostNode<Via>) -> impl Iterator<Item = SessionStat> {
     sessions.map(|((peer, session), keys)| SessionStat::of(peer, session).protected_by(keys))
 }
 
-fn of_slot(device: &str, counters: &SlotCounters) -> SlotStat {
+fn of_slot(device: &str, is_attached: bool, counters: &SlotCounters) -> SlotStat {
     let counters = counted!(counters => SlotCounters {
         dma_writes, dma_write_bytes, dma_reads, dma_read_bytes, interrupts, dma_faults, silenced, malformed, foreign,
         poisoned, unsupported, unexpected_completions, access_timeouts, error_messages, accesses, lost_writes,
         ahead_pieces, ahead_bytes, ahead_refused,
     });
-    SlotStat { device: device.to_owned(), counters }
+    SlotStat { device: device.to_owned(), is_attached, counters }
 }

@@ -284,6 +284,11 @@ impl Slot {
         }
     }
 
+    /// Whether the device can be used.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready)
+    }
+
     /// The guest may go on.
     pub(super) fn keep(&mut self, guest: &mut dyn Guest) {
         if std::mem::take(&mut self.recalled) && matches!(self.state, State::Ready) {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use client::{AskError, ask};
+pub use client::{AskError, Following, ask, follow};
 pub use listener::BindError;
 pub(crate) use server::Control;
 
@@ -33,6 +33,12 @@ pub enum Request {
     Stat {},
     /// What the node knows of the fabric: [`FabricView`].
     Ls {},
+    /// What happens from now on: [`crate::events::Record`]s, a line each, until the connection ends.
+    Events {
+        /// Tell the counters as often as that, ms.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        every_ms: Option<u64>,
+    },
     /// Have a device change hands: [`OrderView`], at once. [`Request::OrderState`] tells the rest.
     Order {
         /// The device: its name, its box's name and its own with a slash between, or its serial number.

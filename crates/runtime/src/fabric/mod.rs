@@ -25,6 +25,7 @@ use view::{FabricView, OrderView, To as ViewTo};
 
 use crate::control::{Answer, NO_FABRIC, Request};
 use crate::counted::{Counted, counted};
+use crate::events::{self, Teller};
 use crate::links::Links;
 use crate::options::{FabricOptions, LinkKind, LinkOptions, Via};
 use crate::stat::{MOST_PEERS, NodeStat, PeerStat};
@@ -53,6 +54,8 @@ pub(crate) struct Fabric {
     tags: Option<Tags>,
     /// Something was heard that may tell where a slot's device is.
     is_news: bool,
+    /// To whom is told what is heard.
+    teller: Teller,
 }
 
 /// What a box's leases are set up with.
@@ -124,7 +127,12 @@ impl Fabric {
             takes_orders: options.orders,
         });
         let keeping = if role == Role::Box { Keeping::at(options, name)? } else { Keeping::nowhere() };
-        Ok(Self { member, devices, keeping, tags, is_news: false })
+        Ok(Self { member, devices, keeping, tags, is_news: false, teller: Teller::default() })
+    }
+
+    /// What is heard is to be told to `teller`.
+    pub(crate) fn tell_to(&mut self, teller: Teller) {
+        self.teller = teller;
     }
 
     /// Takes up the leases of an earlier life.
@@ -154,9 +162,13 @@ impl Fabric {
             let (Some(lease), Some(device)) = (leases.iter().nth(place), self.devices.get_mut(place)) else {
                 continue;
             };
+            let before = *device;
             (device.state, device.epoch, device.owner) = (lease.state, lease.epoch, lease.owner);
             (device.assigned, device.group) = (lease.assigned, lease.group);
+            let now = *device;
             self.member.changed(now_ns, place);
+            let node = self.member.identity().node;
+            self.tell_device(&node, Some(&before), &now);
         }
         let progress = self.member.poll(now_ns, &self.devices, Some(leases));
         self.log_events();
@@ -201,6 +213,10 @@ impl Fabric {
             match event {
                 Event::Node(node, what) => {
                     let name = self.name_of(&node);
+                    self.teller.tell(|| {
+                        let role = self.member.directory().get(&node).map(|known| known.role.into());
+                        events::Event::Node { node: name.clone(), role, what: what.into() }
+                    });
                     match what {
                         NodeEvent::Up | NodeEvent::Back => tracing::info!(node = name, "node is up"),
                         NodeEvent::Restarted => tracing::info!(node = name, "node was started again"),
@@ -209,6 +225,7 @@ impl Fabric {
                     }
                 }
                 Event::Device { node, before, now } => {
+                    self.tell_device(&node, before.as_ref(), &now);
                     let changed = before.is_none_or(|it| (it.state, it.owner) != (now.state, now.owner));
                     let is_used = now.state == DeviceState::Used || before.is_some();
                     if changed && is_used {
@@ -219,6 +236,17 @@ impl Fabric {
                 }
             }
         }
+    }
+
+    fn tell_device(&self, node: &NodeId, before: Option<&Device>, now: &Device) {
+        self.teller.tell(|| events::Event::Device {
+            r#box: self.name_of(node),
+            device: now.name.as_str().to_owned(),
+            what: events::DeviceChange::of(before, now),
+            state: view::device_state(now.state).to_owned(),
+            owner: now.owner.map(|owner| self.name_of(&owner)),
+            epoch: now.epoch,
+        });
     }
 
     /// What people call a node; its ID if that is not known.
@@ -271,6 +299,7 @@ impl Fabric {
                 }
                 Ok(Answer::Stat(stat))
             }
+            Request::Events { .. } => Err("events are told at the control socket".to_owned()),
             Request::Ls {} => Ok(Answer::Ls(fabric.ok_or_else(member)?.view(now_ns))),
             Request::Order { device, to, dry_run, force } => {
                 let asked = Asked { device, to, dry_run: *dry_run, force: *force };

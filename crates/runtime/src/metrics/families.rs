@@ -39,12 +39,16 @@ pub(super) fn page(stat: &NodeStat) -> String {
         let number = number.to_string();
         let labels = [("link", &*number), ("address", &*link.address)];
         counters(&mut families, "link", &link.counters, &labels);
+        if let Some(is_up) = link.is_up {
+            gauge(&mut families, "link", "up", &labels, Value::Number(u64::from(is_up)));
+        }
     }
     stat.sessions.iter().for_each(|it| session(&mut families, it));
     for (number, slot) in stat.slots.iter().enumerate() {
         let number = number.to_string();
         let labels = [("slot", &*number), ("device", &*slot.device)];
         counters(&mut families, "slot", &slot.counters, &labels);
+        gauge(&mut families, "slot", "attached", &labels, Value::Number(u64::from(slot.is_attached)));
     }
     for device in &stat.devices {
         let name = ("device", &*device.name);

@@ -8,7 +8,7 @@ mod http;
 mod text;
 
 use crate::control::Answer;
-use crate::desk::{Desk, Heard, Limits};
+use crate::desk::{Clerk, Desk, Heard, Limits};
 use crate::sleeper::Sleeper;
 use crate::streams::{ListenAddress, ListenError, Listening};
 
@@ -38,7 +38,7 @@ impl Metrics {
         is_woken: bool,
         stat: &mut dyn FnMut() -> Result<Answer, String>,
     ) -> bool {
-        self.desk.poll(now_ns, is_woken, &mut |bytes, has_ended| hear(bytes, has_ended, stat))
+        self.desk.poll(now_ns, is_woken, false, &mut Front(stat))
     }
 
     /// When [`Metrics::poll`] has something to do even if nothing comes.
@@ -47,15 +47,19 @@ impl Metrics {
     }
 }
 
-fn hear(bytes: &[u8], has_ended: bool, stat: &mut dyn FnMut() -> Result<Answer, String>) -> Heard {
-    match http::parse(bytes) {
-        http::Parsed::Part if has_ended => Heard::Answer(http::Status::BadRequest.page()),
-        http::Parsed::Part => Heard::Part,
-        http::Parsed::Refused(status) => Heard::Answer(status.page()),
-        http::Parsed::Get { is_head } => match stat() {
-            Ok(Answer::Stat(stat)) => Heard::Answer(http::metrics(&families::page(&stat), is_head)),
-            _ => Heard::Answer(http::Status::Unavailable.page()),
-        },
+struct Front<'a>(&'a mut dyn FnMut() -> Result<Answer, String>);
+
+impl Clerk for Front<'_> {
+    fn hear(&mut self, bytes: &[u8], has_ended: bool, _followers: usize) -> Heard {
+        match http::parse(bytes) {
+            http::Parsed::Part if has_ended => Heard::Answer(http::Status::BadRequest.page()),
+            http::Parsed::Part => Heard::Part,
+            http::Parsed::Refused(status) => Heard::Answer(status.page()),
+            http::Parsed::Get { is_head } => match (self.0)() {
+                Ok(Answer::Stat(stat)) => Heard::Answer(http::metrics(&families::page(&stat), is_head)),
+                _ => Heard::Answer(http::Status::Unavailable.page()),
+            },
+        }
     }
 }
 

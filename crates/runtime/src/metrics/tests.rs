@@ -52,12 +52,13 @@ fn stat() -> NodeStat {
         address: "02:00:00:00:00:02".to_owned(),
         counters: Counted::from([("sessions_up", 1), ("sessions_dead", 0)]),
         port: tx.clone(),
-        links: vec![LinkStat { address: "02:00:00:00:00:02".to_owned(), counters: tx }],
+        links: vec![LinkStat { address: "02:00:00:00:00:02".to_owned(), is_up: Some(true), counters: tx }],
         // The one that is dying and the one that follows it.
         sessions: vec![SessionStat { state: "closing".to_owned(), ..session.clone() }, session],
         slots: vec![
             SlotStat {
                 device: "disk0".to_owned(),
+                is_attached: true,
                 counters: Counted::from([("dma_read_bytes", 4096)])
             };
             2
@@ -92,6 +93,8 @@ fn what_stat_shows_is_there_under_the_names_of_the_documentation() {
         "etherslot_security_dropped_frames_total{reason=\"forged\"} 6",
         "etherslot_link_tx_bytes_total{link=\"0\",address=\"02:00:00:00:00:02\"} 900",
         "etherslot_link_tx_dropped_frames_total{link=\"0\",address=\"02:00:00:00:00:02\",reason=\"refused\"} 4",
+        "etherslot_link_up{link=\"0\",address=\"02:00:00:00:00:02\"} 1",
+        "etherslot_slot_attached{slot=\"0\",device=\"disk0\"} 1",
         "etherslot_session_up{peer=\"02:00:00:00:00:01\"} 1",
         "etherslot_session_srtt_seconds{peer=\"02:00:00:00:00:01\"} 0.000043219",
         "etherslot_session_frames_sent_total{peer=\"02:00:00:00:00:01\"} 14",

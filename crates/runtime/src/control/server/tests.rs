@@ -1,4 +1,4 @@
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::counted::Counted;
 use crate::desk::LOOK_NS;
+use crate::events::{Record, SessionChange};
 use crate::stat::{NodeStat, Role};
 
 fn stat(sessions: usize) -> NodeStat {
@@ -50,6 +51,7 @@ struct Rig {
     server: Server,
     now_ns: u64,
     sessions: usize,
+    teller: Teller,
 }
 
 impl Rig {
@@ -57,12 +59,22 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("below/tried.control");
         let server = Server::bind(&path).unwrap();
-        Self { _folder: folder, path, server, now_ns: 1, sessions: 1 }
+        Self { _folder: folder, path, server, now_ns: 1, sessions: 1, teller: Teller::default() }
     }
 
     fn poll(&mut self) -> bool {
         let sessions = self.sessions;
-        self.server.poll(self.now_ns, true, &mut |_| Ok(Answer::Stat(Box::new(stat(sessions)))))
+        self.server.poll(self.now_ns, true, &self.teller, &mut |_| Ok(Answer::Stat(Box::new(stat(sessions)))))
+    }
+
+    /// The answer to `request`, while others may be connected.
+    fn ask(&mut self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request).unwrap();
+        self.poll();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     fn connect(&self) -> UnixStream {
@@ -191,8 +203,8 @@ fn an_idle_server_is_looked_at_only_now_and_then() {
     assert!(!rig.poll());
     let _silent = rig.connect();
     let answer = &mut |_| Ok(Answer::Stat(Box::new(stat(0))));
-    assert!(!rig.server.poll(rig.now_ns, false, answer), "not woken, and just looked at");
-    assert!(rig.server.poll(rig.now_ns + LOOK_NS, false, answer));
+    assert!(!rig.server.poll(rig.now_ns, false, &Teller::default(), answer), "not woken, and just looked at");
+    assert!(rig.server.poll(rig.now_ns + LOOK_NS, false, &Teller::default(), answer));
     assert_eq!(rig.server.desk.connections(), 1);
 }
 
@@ -209,4 +221,81 @@ fn the_client_gets_what_the_server_says() {
     drop(rig.server);
     let error = super::super::ask::<NodeStat>(&rig.path, &Request::Stat {}).unwrap_err();
     assert!(error.to_string().contains("no node runs there"), "{error}");
+}
+
+/// The next record of one who listens.
+fn record(rig: &mut Rig, lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Record {
+    rig.poll();
+    serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()
+}
+
+#[test]
+fn who_listens_gets_a_snapshot_and_then_what_happens_until_the_end() {
+    let mut rig = Rig::new();
+    let session = |peer: &str| Event::Session { peer: peer.to_owned(), what: SessionChange::Up, why: None };
+    rig.teller.tell(|| unreachable!("nobody listens yet"));
+    let mut stream = rig.connect();
+    stream.write_all(b"{\"request\":\"events\",\"every_ms\":100}\n").unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let first = record(&mut rig, &mut lines);
+    let Event::Snapshot { schema: SCHEMA, stat: told, ls: None } = first.event else { panic!("{first:?}") };
+    assert_eq!((*told, first.sequence), (stat(1), 0));
+    rig.teller.tell(|| session("a"));
+    rig.teller.tell(|| session("b"));
+    assert_eq!(record(&mut rig, &mut lines).event, session("a"));
+    let second = record(&mut rig, &mut lines);
+    assert_eq!((second.sequence, second.event), (2, session("b")));
+    assert!(!rig.server.desk.has_event(), "the loop can sleep");
+    assert_eq!(rig.server.desk.deadline_ns(), Some(1 + 100_000_000));
+    rig.now_ns += 10 * LIMITS.patience_ns;
+    assert!(matches!(record(&mut rig, &mut lines).event, Event::Counters { .. }), "patience is for who asks");
+    drop((stream, lines));
+    rig.poll();
+    rig.teller.tell(|| unreachable!("nobody listens any more"));
+    assert_eq!(rig.server.desk.connections(), 0);
+}
+
+#[test]
+fn those_who_listen_are_few_and_keep_nobody_from_asking() {
+    let mut rig = Rig::new();
+    let all: Vec<UnixStream> = (0..FOLLOWERS)
+        .map(|_| {
+            let mut stream = rig.connect();
+            stream.write_all(b"{\"request\":\"events\"}\n").unwrap();
+            rig.poll();
+            stream
+        })
+        .collect();
+    assert!(rig.ask(b"{\"request\":\"events\"}\n").contains("listen already"));
+    assert!(rig.ask(b"{\"request\":\"stat\"}\n").starts_with("{\"ok\""));
+    assert_eq!(rig.server.desk.connections(), all.len());
+    drop(all);
+    rig.poll();
+    assert!(rig.ask(b"{\"request\":\"events\",\"every_ms\":1}\n").contains("every_ms has to be"));
+}
+
+#[test]
+fn who_does_not_read_loses_records_and_gets_a_new_snapshot_when_he_reads() {
+    let mut rig = Rig::new();
+    let mut stream = rig.connect();
+    stream.write_all(b"{\"request\":\"events\"}\n").unwrap();
+    rig.poll();
+    let long = "x".repeat(10_000);
+    for _ in 0..1000 {
+        rig.teller.tell(|| Event::Session { peer: long.clone(), what: SessionChange::Up, why: None });
+        rig.poll();
+    }
+    let mut lines = BufReader::new(stream).lines();
+    let mut next = 0;
+    loop {
+        let record = record(&mut rig, &mut lines);
+        if let Event::Lost { records } = record.event {
+            assert_eq!(next + records, 1001, "all are accounted for");
+            assert_eq!(record.sequence, 1001);
+            break;
+        }
+        assert_eq!(record.sequence, next, "none is missing before");
+        next += 1;
+    }
+    assert!(matches!(self::record(&mut rig, &mut lines).event, Event::Snapshot { .. }));
 }
