@@ -2,6 +2,7 @@
 #![allow(clippy::cast_precision_loss)] // Of rates and scaled numbers three digits are shown.
 
 mod config;
+mod doctor;
 mod events;
 mod export;
 mod fabric;
@@ -46,6 +47,8 @@ enum Command {
     Keygen(security::Keygen),
     /// Shows what running nodes of this machine count: sessions, round-trip times, losses.
     Stat(stat::Stat),
+    /// Looks whether this machine can do what a configuration asks of it. Exit status 1: something makes it impossible.
+    Doctor(Box<doctor::Doctor>),
     /// Tells what happens to a node as it happens: nodes, devices, sessions, links, guests.
     Events(events::Events),
     /// Shows the fabric: hosts, boxes, devices, and who uses what.
@@ -136,6 +139,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Config(config) => config.run()?,
         Command::Keygen(keygen) => keygen.run()?,
         Command::Stat(stat) => stat.run()?,
+        Command::Doctor(doctor) => doctor.run()?,
         Command::Events(events) => events.run()?,
         Command::Ls(ls) => ls.run()?,
         Command::Assign(assign) => assign.run()?,
