@@ -8,6 +8,7 @@ mod export;
 mod fabric;
 mod link;
 mod nvme;
+mod pages;
 mod security;
 mod stat;
 mod units;
@@ -65,6 +66,10 @@ enum Command {
     Nvme(nvme::Nvme),
     /// Offers remote disks to programs by the Network Block Device protocol (NBD).
     Export(Box<export::Export>),
+    /// Prints what a shell needs to complete commands, options and their values.
+    Completions(pages::Completions),
+    /// Prints the manual page of etherslot, or writes those of all commands into a folder.
+    Man(pages::Man),
     /// Started by `host`, to end its guests' connections in order should it be killed.
     #[command(hide = true)]
     Keeper,
@@ -147,6 +152,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Link(link) => link.run()?,
         Command::Nvme(nvme) => nvme.run()?,
         Command::Export(export) => export.run()?,
+        Command::Completions(completions) => completions.run()?,
+        Command::Man(man) => man.run()?,
         Command::Keeper => etherslot_runtime::keeper::run()?,
     }
     Ok(())
