@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use etherslot_runtime::control::{self, AskError, Request};
 use etherslot_runtime::fabric::view::{
-    AssignedView, DeviceView, FabricView, NodeState, NodeView, OrderState, OrderView, To,
+    AssignedView, DeviceView, FabricView, NodeState, NodeView, OrderState, OrderView, SessionView, To,
 };
 use etherslot_runtime::options::Group;
 use etherslot_runtime::stat::Role;
@@ -269,8 +269,19 @@ fn assigned(device: &DeviceView) -> String {
     }
 }
 
+/// Of the frames of a session, with a digit that counts.
+fn loss(session: &SessionView) -> String {
+    let percent = session.lost as f64 * 100.0 / session.data_frames_sent.max(1) as f64;
+    match percent {
+        0.0 => "0 %".to_owned(),
+        ..0.001 => "<0.001 %".to_owned(),
+        ..0.1 => format!("{percent:.3} %"),
+        _ => format!("{percent:.1} %"),
+    }
+}
+
 fn tables(view: &FabricView) -> String {
-    let nodes: Vec<[String; 6]> = view
+    let nodes: Vec<[String; 8]> = view
         .nodes
         .iter()
         .map(|node| {
@@ -285,6 +296,8 @@ fn tables(view: &FabricView) -> String {
                 group(node.group),
                 state(node),
                 quality.collect::<Vec<_>>().join(" "),
+                node.session.map_or_else(|| "-".to_owned(), |session| units::time(session.srtt_ns)),
+                node.session.map_or_else(|| "-".to_owned(), |session| loss(&session)),
                 addresses.collect::<Vec<_>>().join(" "),
             ]
         })
@@ -312,7 +325,7 @@ fn tables(view: &FabricView) -> String {
             })
         })
         .collect();
-    let mut text = table(["NODE", "ROLE", "GROUP", "STATE", "HEARTBEATS", "ADDRESS"], &nodes);
+    let mut text = table(["NODE", "ROLE", "GROUP", "STATE", "HEARTBEATS", "RTT", "LOSS", "ADDRESS"], &nodes);
     text.push('\n');
     let heads = ["DEVICE", "SERIAL", "ID", "SIZE", "GROUP", "STATE", "OWNER", "FOR", "EPOCH"];
     text.push_str(&table(heads, &devices));
@@ -323,7 +336,9 @@ fn tree(view: &FabricView) -> String {
     let mut text = String::new();
     for node in &view.nodes {
         let group = node.group.map(|group| format!(", group {group}")).unwrap_or_default();
-        let _ = writeln!(text, "{} ({}{group}, {})", node.name, role(node.role), state(node));
+        let rtt = node.session.map(|session| format!(", RTT {}", units::time(session.srtt_ns)));
+        let rtt = rtt.unwrap_or_default();
+        let _ = writeln!(text, "{} ({}{group}, {}{rtt})", node.name, role(node.role), state(node));
         let mut rows: Vec<String> = node
             .devices
             .iter()
@@ -350,4 +365,18 @@ fn tree(view: &FabricView) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_has_digits_that_count() {
+        for (lost, text) in [(0, "0 %"), (1, "<0.001 %"), (123, "0.012 %"), (12_345, "1.2 %")] {
+            let session = SessionView { srtt_ns: 1, rtt_min_ns: 1, data_frames_sent: 1_000_000, lost };
+            assert_eq!(loss(&session), text);
+        }
+        assert_eq!(loss(&SessionView { srtt_ns: 1, rtt_min_ns: 1, data_frames_sent: 0, lost: 0 }), "0 %");
+    }
 }

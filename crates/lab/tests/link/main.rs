@@ -5,6 +5,7 @@
 
 mod export;
 mod goodput;
+mod operations;
 mod paths;
 mod security;
 mod stat;

@@ -300,7 +300,11 @@ impl Fabric {
                 Ok(Answer::Stat(stat))
             }
             Request::Events { .. } => Err("events are told at the control socket".to_owned()),
-            Request::Ls {} => Ok(Answer::Ls(fabric.ok_or_else(member)?.view(now_ns))),
+            Request::Ls {} => {
+                let mut view = fabric.ok_or_else(member)?.view(now_ns);
+                view.add_sessions(&stat().sessions);
+                Ok(Answer::Ls(view))
+            }
             Request::Order { device, to, dry_run, force } => {
                 let asked = Asked { device, to, dry_run: *dry_run, force: *force };
                 fabric.ok_or_else(member)?.order(now_ns, &asked, leases).map(Answer::Order)
@@ -330,6 +334,7 @@ impl Fabric {
             ("frames_sent", sent),
             ("frames_dropped", dropped),
             ("frames_malformed", malformed),
+            ("frames_refused", self.tags.as_ref().map_or(0, Tags::refused)),
             ("heartbeats", heartbeats),
             ("heartbeats_stale", stale),
             ("heartbeats_relayed", relayed),

@@ -8,7 +8,7 @@ use etherslot_wire::discovery::{Assigned, Change, Device, DeviceState, Group, Pr
 use serde::{Deserialize, Serialize};
 
 use crate::options::Via;
-use crate::stat::Role;
+use crate::stat::{Role, SessionStat};
 
 /// All that one node knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct NodeView {
     pub silent_ms: u64,
     /// How it is reached.
     pub ways: Vec<WayView>,
+    /// How good the sessions are that the node that tells this has with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionView>,
     /// The devices of a box.
     pub devices: Vec<DeviceView>,
 }
@@ -64,6 +67,54 @@ pub struct WayView {
     pub lost: u32,
     /// So many should have come.
     pub expected: u32,
+}
+
+/// The sessions with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionView {
+    /// The smoothed round-trip time; of several sessions the least.
+    pub srtt_ns: u64,
+    /// The least one of the last seconds.
+    pub rtt_min_ns: u64,
+    /// Data frames sent, retransmissions included.
+    pub data_frames_sent: u64,
+    /// Frames that were taken as lost, less those that were not.
+    pub lost: u64,
+}
+
+impl SessionView {
+    fn of(session: &SessionStat) -> Self {
+        let counted = |name| session.counters.get(name).unwrap_or(0);
+        let gauge = |name| session.gauges.get(name).unwrap_or(0);
+        Self {
+            srtt_ns: gauge("srtt_ns"),
+            rtt_min_ns: gauge("rtt_min_ns"),
+            data_frames_sent: counted("data_frames_sent") + counted("retransmissions"),
+            lost: counted("lost").saturating_sub(counted("spurious")),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            srtt_ns: self.srtt_ns.min(other.srtt_ns),
+            rtt_min_ns: self.rtt_min_ns.min(other.rtt_min_ns),
+            data_frames_sent: self.data_frames_sent + other.data_frames_sent,
+            lost: self.lost + other.lost,
+        }
+    }
+}
+
+impl FabricView {
+    /// Puts to the nodes how good the sessions with them are.
+    pub(super) fn add_sessions(&mut self, sessions: &[SessionStat]) {
+        for session in sessions.iter().filter(|session| session.state == "up") {
+            let is_peer = |node: &&mut NodeView| session.peer_node.as_deref() == Some(&*node.id);
+            if let Some(node) = self.nodes.iter_mut().find(is_peer) {
+                let seen = SessionView::of(session);
+                node.session = Some(node.session.map_or(seen, |known| known.and(seen)));
+            }
+        }
+    }
 }
 
 /// A device.
@@ -207,6 +258,7 @@ pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64) -> FabricVie
         state: NodeState::Itself,
         silent_ms: 0,
         ways: Vec::new(),
+        session: None,
         devices: own.iter().map(|device| device_view(device, &name_of)).collect(),
     }];
     nodes.extend(directory.nodes().map(|(node, known)| node_view(node, known, now_ns, &name_of)));
@@ -236,6 +288,7 @@ fn node_view(
         },
         silent_ms: now_ns.saturating_sub(known.heard_ns) / 1_000_000,
         ways: known.ways().map(way).collect(),
+        session: None,
         devices: known.devices.iter().flatten().map(|device| device_view(device, name_of)).collect(),
     }
 }
@@ -331,5 +384,50 @@ impl From<etherslot_wire::discovery::Role> for Role {
             etherslot_wire::discovery::Role::Host => Self::Host,
             etherslot_wire::discovery::Role::Box => Self::Box,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counted::Counted;
+
+    #[test]
+    fn how_good_a_session_is_stands_with_its_node() {
+        let node = |id: &str| NodeView {
+            name: id.to_owned(),
+            id: id.to_owned(),
+            role: Role::Box,
+            group: None,
+            state: NodeState::Up,
+            silent_ms: 0,
+            ways: Vec::new(),
+            session: None,
+            devices: Vec::new(),
+        };
+        let session = |peer: &str, state: &str, srtt_ns: u64| SessionStat {
+            peer: "10.0.0.1:1".to_owned(),
+            peer_node: Some(peer.to_owned()),
+            peer_key: None,
+            cipher: None,
+            state: state.to_owned(),
+            mode: "selective".to_owned(),
+            frame_bytes: 1500,
+            unacked_frames: 0,
+            gauges: Counted::from([("srtt_ns", srtt_ns), ("rtt_min_ns", 2)]),
+            counters: Counted::from([
+                ("data_frames_sent", 90),
+                ("retransmissions", 10),
+                ("lost", 7),
+                ("spurious", 3),
+            ]),
+            paths: Vec::new(),
+            hierarchy: None,
+        };
+        let mut view = FabricView { node: "a".to_owned(), nodes: vec![node("a"), node("b"), node("c")] };
+        let sessions = [session("b", "up", 9), session("b", "up", 5), session("c", "closing", 1)];
+        view.add_sessions(&sessions);
+        let seen = SessionView { srtt_ns: 5, rtt_min_ns: 2, data_frames_sent: 200, lost: 8 };
+        assert_eq!(view.nodes.iter().map(|node| node.session).collect::<Vec<_>>(), [None, Some(seen), None]);
     }
 }
