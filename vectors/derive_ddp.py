@@ -50,7 +50,7 @@ def terminate(layer, kind, code, length=None, ddp=b"", rdmap=b""):
     made = pack(
         (4, layer), (4, kind), (8, code), (1, length is not None), (1, bool(ddp)), (1, bool(rdmap)), (13, 0),
     ) + (b"" if length is None else pack((16, length))) + ddp + rdmap
-    return made, {"layer": layer, "kind": kind, "code": code, "length": length, "ddp": ddp.hex(), "rdmap": rdmap.hex()}
+    return made, {"layer": layer, "kind": kind, "code": code, "segment_bytes": length, "ddp": ddp.hex(), "rdmap": rdmap.hex()}
 
 
 def segments():

@@ -1,4 +1,5 @@
--- Etherslot for Wireshark and tshark: frames, sessions, records, TLPs and discovery as docs/wire.md has them.
+-- Etherslot for Wireshark and tshark: frames, sessions, records, TLPs and discovery as docs/wire.md has them,
+-- DDP segments as docs/rnic.md has them.
 -- docs/wireshark.md tells how to install and use it. Lua 5.2 to 5.4. The parts are in the folder etherslot beside this file.
 --
 -- What a receiver would refuse is marked (etherslot.refused) and not looked into further. No frame, however
@@ -8,7 +9,7 @@
 -- does nothing before it is called here.
 local folder = debug.getinfo(1, "S").source:match("^@?(.*[/\\])") or ""
 local E = {}
-for _, name in ipairs({ "fields", "reading", "tlp", "records", "discovery" }) do
+for _, name in ipairs({ "fields", "reading", "tlp", "ddp", "records", "discovery" }) do
     dofile(folder .. "etherslot/" .. name .. ".lua")(E)
 end
 local C, N, f, e = E.C, E.N, E.f, E.e

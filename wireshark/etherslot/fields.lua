@@ -34,6 +34,8 @@ return function(E)
         CONDITIONS = 2,
         MAX_ENTRIES = 65536,
         MAX_FOLLOW_BYTES = 16384,
+        DDP_TAGGED_BYTES = 16,
+        DDP_UNTAGGED_BYTES = 20,
         PIECE_BYTES = 16,
         MAX_PIECE_BYTES = 4096,
     }
@@ -45,6 +47,24 @@ return function(E)
     N.STEP_BYTES = { 32, 32, 80, 100, 68 }
     N.CLOSE_REASONS = { "shutdown", "protocol", "refused" }
     N.RECORD_KINDS = { "TLP", "control message", "DDP segment", "piece read ahead" }
+    N.RDMAP = {
+        [0] = "Write", "Read Request", "Read Response", "Send", "Send Invalidate", "Send Solicited",
+        "Send Solicited Invalidate", "Terminate", "Immediate", "Immediate Solicited", "Atomic Request", "Atomic Response",
+        "Synchronise", "Acknowledge", "Send Immediate", "Send Solicited Immediate",
+    }
+    N.ATOMICS = { [0] = "FetchAdd", [2] = "CmpSwap" }
+    N.VERDICTS = { [0] = "taken", "not ready", "no QP" }
+    N.LAYERS = { [0] = "RDMA", "DDP", "LLP" }
+    N.CAUSES = {
+        ["0.0.0"] = "local catastrophic error", ["0.1.0"] = "invalid STag", ["0.1.1"] = "base or bounds",
+        ["0.1.2"] = "access rights", ["0.1.3"] = "STag not of the stream", ["0.1.4"] = "TO wraps",
+        ["0.2.5"] = "RDMAP version", ["0.2.6"] = "unexpected opcode", ["0.2.7"] = "catastrophic error of the stream",
+        ["0.2.8"] = "catastrophic error", ["0.2.9"] = "STag cannot be invalidated", ["0.2.255"] = "unspecified",
+        ["1.1.0"] = "tagged: invalid STag", ["1.1.1"] = "tagged: base or bounds", ["1.1.2"] = "tagged: STag not of the stream",
+        ["1.1.3"] = "tagged: TO wraps", ["1.1.4"] = "tagged: DDP version", ["1.2.1"] = "untagged: queue",
+        ["1.2.2"] = "untagged: no buffer", ["1.2.3"] = "untagged: MSN", ["1.2.4"] = "untagged: MO",
+        ["1.2.5"] = "untagged: too long", ["1.2.6"] = "untagged: DDP version",
+    }
     N.ATTACH_STATUSES = { [0] = "attached", "unknown", "busy", "no room", "not assigned" }
     N.PIECE_KINDS = { "entries", "data", "list" }
     N.COMPLETION_STATUSES = { [0] = "SC", "UR", "RRS", "UR", "CA", "UR", "UR", "UR" }
@@ -127,7 +147,6 @@ return function(E)
     number(16, "record.stream", "Stream")
     number(16, "record.sequence", "Stream sequence")
     field("bytes", "record.part", "Part of a record")
-    field("bytes", "segment", "DDP segment")
     number(16, "record.parts", "Put together from parts")
 
     field("none", "tlp", "TLP")
@@ -156,6 +175,41 @@ return function(E)
     field("framenum", "tlp.completion_in", "Completion in", base.NONE, frametype.RESPONSE)
     field("relative_time", "tlp.time", "Time from the Request")
 
+    field("none", "ddp", "DDP segment")
+    number(16, "ddp.qp", "Destination QP")
+    flag("ddp.tagged", "T: tagged", 0x80)
+    flag("ddp.last", "L: last of its message", 0x40)
+    field("uint8", "rdmap.opcode", "Opcode", base.DEC, N.RDMAP, 0x0F)
+    hex(32, "ddp.stag", "STag")
+    hex(64, "ddp.to", "TO")
+    hex(32, "ddp.ulp", "Field of the ULP")
+    number(32, "ddp.qn", "QN")
+    number(32, "ddp.msn", "MSN")
+    number(32, "ddp.mo", "MO")
+    field("bytes", "ddp.data", "Data")
+    hex(32, "rdmap.sink_stag", "Sink STag")
+    hex(64, "rdmap.sink_to", "Sink TO")
+    number(32, "rdmap.length", "Bytes asked for")
+    hex(32, "rdmap.source_stag", "Source STag")
+    hex(64, "rdmap.source_to", "Source TO")
+    field("uint8", "rdmap.code", "Operation", base.DEC, N.ATOMICS, 0x0F)
+    number(32, "rdmap.identifier", "Request identifier")
+    hex(32, "rdmap.stag", "STag")
+    hex(64, "rdmap.to", "TO")
+    hex(64, "rdmap.operand", "Add or swap data")
+    hex(64, "rdmap.mask", "Add or swap mask")
+    hex(64, "rdmap.compare", "Compare data")
+    hex(64, "rdmap.compare_mask", "Compare mask")
+    hex(64, "rdmap.value", "Value before")
+    hex(32, "rdmap.immediate", "Immediate data")
+    field("uint8", "rdmap.layer", "Layer", base.DEC, N.LAYERS, 0xF0)
+    field("uint8", "rdmap.type", "Error type", base.DEC, nil, 0x0F)
+    number(8, "rdmap.error", "Error code")
+    number(16, "rdmap.wrong_bytes", "Bytes of the wrong segment")
+    field("bytes", "rdmap.wrong_header", "DDP header of the wrong segment")
+    number(32, "rdmap.verdict", "Verdict", N.VERDICTS)
+    number(32, "rdmap.wait", "Wait, us")
+    number(16, "rdmap.absent", "QP that is not there")
     field("none", "control", "Control message")
     number(8, "control.code", "Code")
     number(8, "control.status", "Status", N.ATTACH_STATUSES)
@@ -236,6 +290,7 @@ return function(E)
         unasked = ProtoExpert.new("etherslot.unasked", "No Request in this capture", expert.group.SEQUENCE, expert.severity.NOTE),
         failed = ProtoExpert.new("etherslot.failed", "Request failed", expert.group.RESPONSE_CODE, expert.severity.WARN),
         poisoned = ProtoExpert.new("etherslot.poisoned", "Poisoned data", expert.group.PROTOCOL, expert.severity.WARN),
+        terminate = ProtoExpert.new("etherslot.terminated", "The stream is terminated", expert.group.RESPONSE_CODE, expert.severity.WARN),
         close = ProtoExpert.new("etherslot.closed", "The session ends", expert.group.SEQUENCE, expert.severity.CHAT),
     }
 

@@ -168,8 +168,7 @@ return function(E)
         elseif kind == 4 then
             return piece(tvb, tree, range)
         end
-        tree:add(f.segment, range)
-        return N.RECORD_KINDS[kind]
+        return E.segment(tvb, tree, range)
     end
 
     -- Parts of a record between FIRST and LAST around `sequence`, as one; nil while some are missing. No record has more

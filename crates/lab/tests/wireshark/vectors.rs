@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use etherslot_lab::Run;
 use etherslot_wire::control::{Hello, NAME_BYTES};
-use etherslot_wire::{ahead, discovery, frame, handshake, record};
+use etherslot_wire::{ahead, ddp, discovery, frame, handshake, record};
 use serde_json::Value;
 
 use crate::tshark::{Link, Row, folder, read, write};
@@ -54,6 +54,8 @@ fn constants_are_those_of_the_crate() {
         ("CONDITIONS", ahead::CONDITIONS),
         ("MAX_ENTRIES", ahead::MAX_ENTRIES as usize),
         ("MAX_FOLLOW_BYTES", ahead::MAX_FOLLOW_BYTES as usize),
+        ("DDP_TAGGED_BYTES", ddp::TAGGED_BYTES),
+        ("DDP_UNTAGGED_BYTES", ddp::UNTAGGED_BYTES),
         ("PIECE_BYTES", ahead::Piece::BYTES),
         ("MAX_PIECE_BYTES", ahead::MAX_BYTES),
     ]);
@@ -105,6 +107,32 @@ const PIECE: Names = &[
     ("index", "ahead.index"),
     ("address", "ahead.address"),
     ("data", "ahead.data"),
+];
+const SEGMENT: Names = &[
+    ("qp", "ddp.qp"),
+    ("last", "ddp.last"),
+    ("stag", "ddp.stag"),
+    ("to", "ddp.to"),
+    ("ulp", "ddp.ulp"),
+    ("qn", "ddp.qn"),
+    ("msn", "ddp.msn"),
+    ("mo", "ddp.mo"),
+    ("data", "ddp.data"),
+    ("body.sink_stag", "rdmap.sink_stag"),
+    ("body.sink_to", "rdmap.sink_to"),
+    ("body.length", "rdmap.length"),
+    ("body.source_stag", "rdmap.source_stag"),
+    ("body.source_to", "rdmap.source_to"),
+    ("body.identifier", "rdmap.identifier"),
+    ("body.operand", "rdmap.operand"),
+    ("body.mask", "rdmap.mask"),
+    ("body.compare", "rdmap.compare"),
+    ("body.compare_mask", "rdmap.compare_mask"),
+    ("body.value", "rdmap.value"),
+    ("body.layer", "rdmap.layer"),
+    ("body.kind", "rdmap.type"),
+    ("body.segment_bytes", "rdmap.wrong_bytes"),
+    ("body.wait_us", "rdmap.wait"),
 ];
 const CONTROL: Names = &[
     ("node", "node"),
@@ -207,6 +235,7 @@ pub(crate) fn cases() -> Vec<Case> {
     take("records.json", &[], &|place, _, bytes| around(frame::Kind::Data as u8, place, bytes));
     take("tlps.json", TLP, &|place, _, bytes| record_of(record::Kind::Tlp, place, bytes));
     take("pieces.json", PIECE, &|place, _, bytes| record_of(record::Kind::Ahead, place, bytes));
+    take("segments.json", SEGMENT, &|place, _, bytes| record_of(record::Kind::Ddp, place, bytes));
     take("discovery.json", DISCOVERY, &|_, _, bytes| bytes.to_vec());
     take("control.json", CONTROL, &|place, vector, bytes| match vector["decoder"].as_str().unwrap() {
         "hello" => around(frame::Kind::Hello as u8, place, bytes),
@@ -245,7 +274,7 @@ fn every_vector_is_shown_or_refused_as_the_crate_does() {
     let capture = run.path("vectors.pcap");
     write(&capture, cases.iter().map(|case| (Link::Ethernet, &case.bytes[..])));
 
-    let mut fields: Vec<String> = [FRAME, TLP, PIECE, CONTROL, DISCOVERY]
+    let mut fields: Vec<String> = [FRAME, TLP, PIECE, SEGMENT, CONTROL, DISCOVERY]
         .concat()
         .iter()
         .map(|(_, name)| format!("etherslot.{name}"))
@@ -296,6 +325,10 @@ fn every_vector_is_shown_or_refused_as_the_crate_does() {
         if let Some(kind) = vector["fields"]["kind"].as_str().filter(|_| *names == FRAME) {
             let told = row.text("_ws.col.Info").to_lowercase();
             assert!(told.starts_with(&format!("{} ", kind.replace('_', ""))), "{name}: {told}");
+        }
+        if let Some(opcode) = vector["fields"]["opcode"].as_str() {
+            let told = row.text("_ws.col.Info").to_lowercase();
+            assert!(told.contains(&opcode.replace('_', " ")), "{name}: {told}");
         }
         if let Some(message) = vector["fields"]["message"].as_str() {
             let told = row.text("_ws.col.Info").to_lowercase();

@@ -138,7 +138,7 @@ fn check_body(vector: &Vector, header: &Header, body: Fields<'_>, data: &[u8]) {
                     kind: body.number("kind"),
                     code: body.number("code"),
                 },
-                segment_bytes: body.part("length").map(|_| body.number("length")),
+                segment_bytes: body.part("segment_bytes").map(|_| body.number("segment_bytes")),
                 ddp_header: &ddp,
                 rdmap_header: &rdmap,
             };
