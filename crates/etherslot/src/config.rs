@@ -6,6 +6,7 @@
 pub(crate) mod check;
 pub(crate) mod command;
 mod fabric;
+mod hot_plug;
 mod link;
 mod odd;
 pub(crate) mod problems;
@@ -25,6 +26,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 use self::fabric::Fabric;
+use self::hot_plug::HotPlug;
 use self::link::Link;
 use self::problems::Problems;
 use crate::security::{self, Security, SecurityFlags};
@@ -180,13 +182,15 @@ struct Slot {
     box_key: Option<PublicKey>,
     /// Where QEMU connects.
     socket: PathBuf,
+    /// By default `msi-x`, or `msi` of a device that enters and leaves a running guest.
     #[serde(default)]
-    interrupts: InterruptKind,
+    interrupts: Option<InterruptKind>,
+    #[serde(default)]
+    hot_plug: Option<HotPlug>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 enum InterruptKind {
-    #[default]
     #[serde(rename = "msi-x")]
     MsiX,
     #[serde(rename = "msi")]
@@ -401,7 +405,7 @@ fn slot_options(
     others: &[SlotOptions],
     fabric: Option<&FabricOptions>,
 ) -> Result<SlotOptions> {
-    let Slot { device, serial, r#box: addresses, box_key, socket, interrupts } = slot;
+    let Slot { device, serial, r#box: addresses, box_key, socket, interrupts, hot_plug } = slot;
     let routes = addresses.map(|addresses| slot_routes(&addresses, links, others)).transpose()?;
     ensure!(
         routes.is_some() || fabric.is_some(),
@@ -435,10 +439,15 @@ fn slot_options(
         others.iter().all(|other| other.wanted != wanted || other.routes != routes),
         "[[slot]] device = {device:?} stands twice: a device has one slot"
     );
-    let interrupts = match interrupts {
-        InterruptKind::MsiX => Interrupts::MsiX,
-        InterruptKind::Msi => Interrupts::Msi,
+    let interrupts = match (interrupts, &hot_plug) {
+        (Some(InterruptKind::MsiX), Some(_)) => bail!(
+            "[[slot]] device = {device:?} has interrupts = \"msi-x\" and hot_plug: QEMU ends when such a device is \
+             unplugged; leave interrupts out"
+        ),
+        (Some(InterruptKind::MsiX) | None, None) => Interrupts::MsiX,
+        (Some(InterruptKind::Msi), _) | (None, Some(_)) => Interrupts::Msi,
     };
+    let hot_plug = hot_plug.map(|hot_plug| hot_plug.options(&device, others)).transpose()?;
     ensure!(
         box_key.is_none() || routes.is_some(),
         "[[slot]] box_key belongs to a box that is named: add box, or name peers in [security]"
@@ -449,7 +458,7 @@ fn slot_options(
             .all(|other| other.routes.is_none() || other.routes != routes || other.box_key == box_key),
         "[[slot]] device = {device:?}: the slots of a box have all to name the same box_key, or none"
     );
-    Ok(SlotOptions { device, wanted, routes, box_key, socket, interrupts })
+    Ok(SlotOptions { device, wanted, routes, box_key, socket, interrupts, hot_plug })
 }
 
 impl File for BoxFile {

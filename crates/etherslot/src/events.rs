@@ -101,6 +101,8 @@ fn shown(record: &Record) -> Option<String> {
             let what = match what {
                 SlotChange::Attached => "is attached",
                 SlotChange::Detached => "is away",
+                SlotChange::Plugged => "is in the guest",
+                SlotChange::Unplugged => "is not in the guest",
             };
             format!("slot {slot}: {device} {what}")
         }

@@ -152,6 +152,27 @@ pub(crate) fn window_frames<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     checked(deserializer, |frames| in_range(frames, 16..=4096).map(Some))
 }
 
+/// What QEMU takes for an ID: it goes into its commands as it is.
+pub(crate) fn as_qemu_id(id: String) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if id.len() <= 64 && id.bytes().all(is_plain) && id.starts_with(|first: char| first.is_ascii_alphabetic())
+    {
+        Ok(id)
+    } else {
+        Err(format!("{id:?} has to be a letter, then letters, digits, '-', '.' and '_', 64 in all at most"))
+    }
+}
+
+/// `[[slot]] hot_plug.bus`.
+pub(crate) fn qemu_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    checked(deserializer, as_qemu_id)
+}
+
+/// `[[slot]] hot_plug.id`.
+pub(crate) fn some_qemu_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    checked(deserializer, |id| as_qemu_id(id).map(Some))
+}
+
 /// A device's name, in the box and for a slot.
 pub(crate) fn device_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     checked(deserializer, |name| text(name, 1..=32))

@@ -135,6 +135,8 @@ pub struct GuestOptions {
     pub files: Vec<GuestFile>,
     /// Whether a reset of the machine starts the guest anew; without it a reset ends QEMU.
     pub reboots: bool,
+    /// A socket for one more monitor, such as that of a host daemon.
+    pub monitor: Option<PathBuf>,
     /// Where the console goes.
     pub console: Console,
     /// How long it may take until the guest answers.
@@ -152,6 +154,7 @@ impl Default for GuestOptions {
             qemu_arguments: Vec::new(),
             files: Vec::new(),
             reboots: false,
+            monitor: None,
             console: Console::Log,
             boot_timeout: Duration::from_mins(2),
         }
@@ -375,7 +378,7 @@ fn launch(run: &Run, cache: &Cache, options: &GuestOptions, name: &str, files: &
     if !options.reboots {
         command.arg("-no-reboot");
     }
-    serial_ports(&mut command, options.console, files);
+    serial_ports(&mut command, options, files);
     switch(&mut command, options);
     command.args(&options.qemu_arguments);
     let log =
@@ -413,9 +416,9 @@ fn kernel_command_line(options: &GuestOptions) -> String {
     line
 }
 
-fn serial_ports(command: &mut Command, console: Console, files: &Files) {
+fn serial_ports(command: &mut Command, options: &GuestOptions, files: &Files) {
     let log = comma_escaped(&files.console);
-    let chardev = match console {
+    let chardev = match options.console {
         Console::Log => format!("file,id=console,path={log}"),
         Console::Terminal => format!("stdio,id=console,mux=on,signal=off,logfile={log}"),
     };
@@ -433,6 +436,10 @@ fn serial_ports(command: &mut Command, console: Console, files: &Files) {
         "isa-serial,chardev=agent,index=1",
     ]);
     command.args(["-mon", "chardev=monitor,mode=control"]);
+    if let Some(path) = &options.monitor {
+        let chardev = format!("socket,id=operator,path={},server=on,wait=off", comma_escaped(path));
+        command.arg("-chardev").arg(chardev).args(["-mon", "chardev=operator,mode=control"]);
+    }
 }
 
 /// In QEMU's options a comma within a value is doubled.

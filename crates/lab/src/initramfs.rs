@@ -23,6 +23,7 @@ pub(crate) const PACKAGES: Selection<'static> = Selection {
         "e2fsprogs",
         "fio",
         "kmod",
+        "mdadm",
         "nvme-cli",
         "pciutils",
         "util-linux",
@@ -32,7 +33,7 @@ pub(crate) const PACKAGES: Selection<'static> = Selection {
 };
 
 /// Programs beyond busybox's, by the name they are called.
-const PROGRAMS: [(&str, &str); 35] = [
+const PROGRAMS: [(&str, &str); 36] = [
     ("usr/bin/bash", "bash"),
     ("usr/bin/cat", "cat"),
     ("usr/bin/dash", "dash"),
@@ -61,6 +62,7 @@ const PROGRAMS: [(&str, &str); 35] = [
     ("usr/bin/fio", "fio"),
     ("usr/bin/lsblk", "lsblk"),
     ("usr/bin/lspci", "lspci"),
+    ("usr/sbin/mdadm", "mdadm"),
     ("usr/sbin/mke2fs", "mke2fs"),
     ("usr/sbin/mke2fs", "mkfs.ext4"),
     ("usr/sbin/nvme", "nvme"),

@@ -24,7 +24,7 @@ pub const KERNELS: [KernelSource; 2] = [
 ];
 
 /// Modules to have, with all they depend on. One that a kernel lacks is passed over: its driver is built in or gone.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 17] = [
     "ahci",
     "crc32c_generic",
     "dm_mod",
@@ -35,6 +35,7 @@ const MODULES: [&str; 16] = [
     "nvme_tcp",
     "nvmet",
     "nvmet_tcp",
+    "raid1",
     "rdma_rxe",
     "sata_sil24",
     "sd_mod",

@@ -35,6 +35,7 @@ mod qemu;
 mod qmp;
 mod rig;
 mod run;
+mod story;
 
 pub use accel::Accel;
 pub use agent::{Job, Output};
@@ -56,3 +57,4 @@ pub use qemu::Qemu;
 pub use qmp::{Event, Qmp};
 pub use rig::{Disk, Interrupts, Namespace, NvmeName, Rig, RigBase, RigOptions};
 pub use run::Run;
+pub use story::{Story, wait_until};

@@ -228,6 +228,11 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         self.slots[slot].release(guest);
     }
 
+    /// The guest of a slot has no device any more: that of the slot may be another one from now on.
+    pub fn vacate(&mut self, slot: usize, now_ns: u64) {
+        self.slots[slot].vacate(now_ns);
+    }
+
     /// The box at `address`, that of a slot, is reached at `further` as well: by another link of ours, another Port of
     /// it, or both. Sessions get a path for each address, as far as their configuration allows.
     pub fn add_address(&mut self, address: A, further: A) {

@@ -217,6 +217,10 @@ pub enum SlotChange {
     Attached,
     /// It is away: accesses read all ones.
     Detached,
+    /// It was plugged into the guest.
+    Plugged,
+    /// It is not in the guest any more.
+    Unplugged,
 }
 
 /// Events that were told and not given to listeners yet. Handed around in the one thread of a daemon: whoever sees

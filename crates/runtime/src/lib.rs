@@ -25,6 +25,7 @@ pub mod link_test;
 mod links;
 mod metrics;
 pub mod options;
+mod plug;
 mod polling;
 mod signals;
 mod sleeper;

@@ -88,7 +88,7 @@ impl Default for FabricOptions {
             rendezvous: false,
             orders: true,
             hold: Duration::from_secs(2),
-            recall: Duration::from_secs(5),
+            recall: Duration::from_secs(20),
             offer: Duration::from_secs(5),
             state: None,
         }
@@ -320,6 +320,21 @@ pub struct SlotOptions {
     pub socket: PathBuf,
     /// How it may interrupt.
     pub interrupts: Interrupts,
+    /// How it enters and leaves a running guest, if it does.
+    pub hot_plug: Option<HotPlugOptions>,
+}
+
+/// Where a slot's device is plugged into a running guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotPlugOptions {
+    /// The socket of QEMU's monitor (QMP).
+    pub monitor: PathBuf,
+    /// QEMU's name of the port that the device is plugged into.
+    pub bus: String,
+    /// What QEMU is to call the device.
+    pub id: String,
+    /// How long a device may be out of reach until it is taken out of the guest.
+    pub grace: Duration,
 }
 
 /// How a device may interrupt.

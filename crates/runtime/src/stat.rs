@@ -239,6 +239,9 @@ pub struct SlotStat {
     /// Whether the device is there, ready to be used.
     #[serde(default)]
     pub is_attached: bool,
+    /// Where the device is, if it enters and leaves a running guest: `no guest`, `out`, `entering`, `in`, `leaving`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<String>,
     /// What it counts.
     pub counters: Counted,
 }
@@ -287,8 +290,8 @@ impl NodeStat {
         for DeviceStat { name, state, epoch, counters, .. } in &self.devices {
             tracing::info!(device = name, state, epoch, %counters, "device");
         }
-        for SlotStat { device, counters, .. } in &self.slots {
-            tracing::info!(device, %counters, "slot");
+        for SlotStat { device, guest, counters, .. } in &self.slots {
+            tracing::info!(device, guest, %counters, "slot");
         }
     }
 }
@@ -403,7 +406,7 @@ pub(crate) fn of_host<'a>(
     now_ns: u64,
     node: &HostNode<Via>,
     links: &Links,
-    devices: impl Iterator<Item = &'a str>,
+    devices: impl Iterator<Item = (&'a str, Option<&'static str>)>,
 ) -> NodeStat {
     let counters = counted!(node.counters() => HostCounters {
         malformed_frames, foreign_frames, stray_records, sessions_up, sessions_dead,
@@ -411,10 +414,12 @@ pub(crate) fn of_host<'a>(
     let mut stat = NodeStat::new(name, Role::Host, now_ns, counters, links);
     stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
     stat.sessions = sessions_of(node).collect();
-    stat.slots = devices
-        .zip(node.slots())
-        .map(|(device, (ready, counters))| of_slot(device, ready, counters))
-        .collect();
+    let slots = devices.zip(node.slots());
+    let slots = slots.map(|((device, guest), (ready, counters))| SlotStat {
+        guest: guest.map(str::to_owned),
+        ..of_slot(device, ready, counters)
+    });
+    stat.slots = slots.collect();
     stat
 }
 
@@ -472,5 +477,5 @@ fn of_slot(device: &str, is_attached: bool, counters: &SlotCounters) -> SlotStat
         poisoned, unsupported, unexpected_completions, access_timeouts, error_messages, accesses, lost_writes,
         ahead_pieces, ahead_bytes, ahead_refused,
     });
-    SlotStat { device: device.to_owned(), is_attached, counters }
+    SlotStat { device: device.to_owned(), is_attached, guest: None, counters }
 }

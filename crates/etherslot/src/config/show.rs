@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use etherslot_runtime::control;
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, HostOptions, Interrupts, LinkKind,
-    LinkOptions, LoopOptions, Peers, PublicKey, SecurityOptions, SessionOptions, SlotOptions, Wanted,
-    XdpMode,
+    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, HostOptions, HotPlugOptions, Interrupts,
+    LinkKind, LinkOptions, LoopOptions, Peers, PublicKey, SecurityOptions, SessionOptions, SlotOptions,
+    Wanted, XdpMode,
 };
 use toml::Value;
 
@@ -239,7 +239,7 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
 }
 
 fn of_slot(page: &mut Page, slot: &SlotOptions) {
-    let SlotOptions { device: _, wanted, routes, box_key, socket, interrupts } = slot;
+    let SlotOptions { device: _, wanted, routes, box_key, socket, interrupts, hot_plug } = slot;
     page.table("[[slot]]");
     match wanted {
         Wanted::Name(name) => page.text("device", name),
@@ -258,4 +258,11 @@ fn of_slot(page: &mut Page, slot: &SlotOptions) {
         Interrupts::Msi => "msi",
     };
     page.text("interrupts", interrupts);
+    if let Some(HotPlugOptions { monitor, bus, id, grace }) = hot_plug {
+        page.table("[slot.hot_plug]");
+        page.text("monitor", monitor.display());
+        page.text("bus", bus);
+        page.text("id", id);
+        page.time("grace", *grace);
+    }
 }

@@ -178,6 +178,23 @@ fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
             ("device = \"disk0\"", "device = \"disk0\"\ninterrupts = \"intx\"", 8, "`msi-x`"),
         ],
     );
+    let plug = "socket = \"/run/disk0.sock\"\nhot_plug = { monitor = \"/run/qmp\", bus = \"rp1\" }\n";
+    let plugged = HOST.replace("socket = \"/run/disk0.sock\"\n", plug);
+    let slot = &parse::<HostFile>(&plugged, &plain()).unwrap().slots[0];
+    let hot_plug = slot.hot_plug.as_ref().unwrap();
+    assert_eq!((slot.interrupts, &*hot_plug.id), (Interrupts::Msi, "disk0"));
+    assert_eq!(hot_plug.grace, Duration::from_secs(10));
+    let second = plugged[plugged.find("[[slot]]").unwrap()..].replace("disk0", "disk1").replace("rp1", "rp2");
+    refuses::<HostFile>(&format!("{plugged}{second}"), &[("rp2", "rp1", 11, "same id or bus")]);
+    refuses::<HostFile>(
+        &plugged,
+        &[
+            ("bus = \"rp1\"", "bus = \"rp 1\"", 10, "letters"),
+            ("bus = \"rp1\"", "port = \"rp1\"", 10, "`bus`"),
+            ("device = \"disk0\"", "device = \"disk0\"\ninterrupts = \"msi-x\"", 6, "leave interrupts out"),
+            ("device = \"disk0\"", "device = \"0 disk\"", 6, "write id"),
+        ],
+    );
     let udp =
         HOST.replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"udp\"\nlisten = \"0.0.0.0:0\"");
     refuses::<HostFile>(&udp, &[("disk0", "disk1", 6, "ADDRESS:PORT")]);

@@ -32,7 +32,7 @@ pub struct LeaseConfig {
 
 impl Default for LeaseConfig {
     fn default() -> Self {
-        Self { hold_ns: 0, recall_ns: 5_000_000_000, offer_ns: 5_000_000_000 }
+        Self { hold_ns: 0, recall_ns: 20_000_000_000, offer_ns: 5_000_000_000 }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Two boxes and two hosts on one network, and an operator who asks the first box.
 
+use std::fmt::Write as _;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -39,33 +41,55 @@ impl Stand {
         Self { net, run }
     }
 
-    /// Of box `number`, 1 or 2, which has `diskN`; the first one is the rendezvous that all know.
-    pub(crate) fn box_config(&self, number: u16, fabric: &str) -> String {
-        let path = self.run.path(&format!("disk{number}.img"));
-        if !path.exists() {
-            self.run.disk_image(&format!("disk{number}.img"), DISK_BYTES).unwrap();
-        }
-        format!(
+    /// Of box `number`, 1 or 2, which has these disks, called `diskN`; the first box is the rendezvous that all know.
+    pub(crate) fn box_config(&self, number: u16, fabric: &str, disks: RangeInclusive<u16>) -> String {
+        let mut config = format!(
             "[node]\nname = \"box-{number}\"\n[link]\nkind = \"udp\"\nlisten = \"10.7.0.2:470{number}\"\n\
-             [fabric]\nstate = \"{}\"\nrecall = \"2s\"\noffer = \"3s\"\n{fabric}\n\
-             [[device]]\nkind = \"nvme\"\nname = \"disk{number}\"\nserial = \"ES000{number}\"\n\
-             [[device.namespace]]\npath = \"{}\"\n",
+             [fabric]\nstate = \"{}\"\n{fabric}\n",
             self.run.path(&format!("box-{number}.leases")).display(),
-            path.display()
-        )
+        );
+        for disk in disks {
+            let name = format!("disk{disk}.img");
+            let path = self.run.path(&name);
+            if !path.exists() {
+                self.run.disk_image(&name, DISK_BYTES).unwrap();
+            }
+            let _ = write!(
+                config,
+                "[[device]]\nkind = \"nvme\"\nname = \"disk{disk}\"\nserial = \"ES000{disk}\"\n\
+                 [[device.namespace]]\npath = \"{}\"\n",
+                path.display()
+            );
+        }
+        config
     }
 
+    /// A box with the disk of its number, whose hosts have little time.
     pub(crate) fn io_box(&self, number: u16, fabric: &str) -> (Daemon, String) {
-        let config = self.box_config(number, fabric);
+        self.start_box(number, &format!("recall = \"2s\"\noffer = \"3s\"\n{fabric}"), number..=number)
+    }
+
+    pub(crate) fn start_box(
+        &self,
+        number: u16,
+        fabric: &str,
+        disks: RangeInclusive<u16>,
+    ) -> (Daemon, String) {
+        let config = self.box_config(number, fabric, disks);
         let name = format!("box-{number}");
         (Daemon::start(&self.run, &self.net, Role::Box, &name, &config).unwrap(), config)
     }
 
-    /// The operator's command; whether it went well, and what it said.
-    pub(crate) fn operator(&self, arguments: &[&str]) -> (bool, String) {
+    /// An operator's command to the first box.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = etherslot_command(&self.net, Side::Host).unwrap();
-        let output =
-            command.args(arguments).arg("--node").arg(self.run.path("box-1.control")).output().unwrap();
+        command.args(arguments).arg("--node").arg(self.run.path("box-1.control"));
+        command
+    }
+
+    /// The same; whether it went well, and what it said.
+    pub(crate) fn operator(&self, arguments: &[&str]) -> (bool, String) {
+        let output = self.command(arguments).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }

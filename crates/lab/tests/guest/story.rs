@@ -1,10 +1,10 @@
-//! What a test is doing, told as it goes, and the few things that most tests need.
+//! The few things that most tests need.
 
-use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etherslot_lab::fio::{Load, Pattern, Until, Verify};
 use etherslot_lab::{Guest, Level};
+pub(crate) use etherslot_lab::{Story, wait_until};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -12,30 +12,6 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// For a load of some seconds.
 pub(crate) const LOAD: Duration = Duration::from_mins(3);
-
-/// A test's account of itself, on standard error.
-pub(crate) struct Story(Instant);
-
-impl Story {
-    pub(crate) fn begin() -> Self {
-        eprintln!();
-        Self(Instant::now())
-    }
-
-    pub(crate) fn tell(&self, text: impl Display) {
-        eprintln!("    {:6.1} s  {text}", self.0.elapsed().as_secs_f64());
-    }
-}
-
-/// Waits until `done` holds, looking ten times a second.
-pub(crate) fn wait_until(what: &str, timeout: Duration, mut done: impl FnMut() -> bool) -> Duration {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < timeout, "{what} did not happen within {timeout:?}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    start.elapsed()
-}
 
 /// Writes an area once, in random order, and reads everything back.
 pub(crate) fn verified(device: &str, area_mib: (u64, u64), block_bytes: u32, depth: u32) -> Load {

@@ -11,19 +11,4 @@ mod security;
 mod stat;
 mod verify;
 
-use std::fmt::Display;
-use std::time::Instant;
-
-/// A test's account of itself, on standard error.
-struct Story(Instant);
-
-impl Story {
-    fn begin() -> Self {
-        eprintln!();
-        Self(Instant::now())
-    }
-
-    fn tell(&self, text: impl Display) {
-        eprintln!("    {:6.1} s  {text}", self.0.elapsed().as_secs_f64());
-    }
-}
+use etherslot_lab::Story;

@@ -99,6 +99,8 @@ enum State {
     BringUp(BringUp),
     /// In use.
     Ready,
+    /// Ours, but another kind of device than the guest knows.
+    Strange,
     /// Being given back; whether the box has been told.
     Detaching { told: bool },
 }
@@ -279,7 +281,7 @@ impl Slot {
             // The box's Attached, on another stream, has been overtaken.
             State::Attaching { .. } => self.recalled = true,
             State::Ready if window_ns != 0 && guest.recalled(self.index, window_ns) => self.recalled = true,
-            State::Ready | State::BringUp(_) => self.release(guest),
+            State::Ready | State::Strange | State::BringUp(_) => self.release(guest),
             State::Detached | State::Detaching { .. } => {}
         }
     }
@@ -298,7 +300,7 @@ impl Slot {
 
     /// Gives the Function back. What is under way ends with all ones.
     pub(crate) fn release(&mut self, guest: &mut dyn Guest) {
-        if !matches!(self.state, State::BringUp(_) | State::Ready) {
+        if !matches!(self.state, State::BringUp(_) | State::Ready | State::Strange) {
             return;
         }
         let was_ready = matches!(self.state, State::Ready);
@@ -308,6 +310,17 @@ impl Slot {
         tracing::info!(device = self.name.as_str(), "device given back");
         if was_ready {
             guest.lost(self.index);
+        }
+    }
+
+    /// The guest has no device here any more: the next one may be of any kind.
+    pub(crate) fn vacate(&mut self, now_ns: u64) {
+        if matches!(self.state, State::Ready) {
+            return;
+        }
+        self.config = None;
+        if matches!(self.state, State::Strange) {
+            self.state = State::BringUp(BringUp::new(self.port, now_ns));
         }
     }
 

@@ -28,7 +28,7 @@ impl Slot {
         self.polled_ns = now_ns;
         let mut progress = self.expire(now_ns, guest);
         progress |= match &self.state {
-            State::Detached => false,
+            State::Detached | State::Strange => false,
             State::Attaching { retry_at_ns } => *retry_at_ns <= now_ns && self.ask(session),
             State::BringUp(_) => self.bring_up(now_ns, session, guest),
             State::Ready => self.send_outgoing(now_ns, session, guest),
@@ -134,12 +134,13 @@ impl Slot {
                 self.interrupts_told = Interrupts::Legacy;
             }
             Some(_) => {
-                // The guest knows another device here and can't be told; it goes on reading all ones.
+                // The guest knows another device here; it goes on reading all ones until it has none.
                 tracing::error!(
                     device = self.name.as_str(),
-                    "another kind of device came back; restart host and guest"
+                    "another kind of device came back; it waits until the guest's device is unplugged (hot_plug does that) or \
+                     host and guest are restarted"
                 );
-                self.state = State::Detached;
+                self.state = State::Strange;
                 return;
             }
             None => self.config = Some(GuestConfig::new(&script.image, layout, self.hide_msix)),

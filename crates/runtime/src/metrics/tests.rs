@@ -59,6 +59,7 @@ fn stat() -> NodeStat {
             SlotStat {
                 device: "disk0".to_owned(),
                 is_attached: true,
+                guest: None,
                 counters: Counted::from([("dma_read_bytes", 4096)])
             };
             2
