@@ -320,6 +320,11 @@ impl Engine {
         self.peek(qp).map(|qp| qp.state)
     }
 
+    /// What a QP was connected with.
+    pub fn attributes(&self, qp: Qpn) -> Option<Attributes> {
+        self.peek(qp).map(|qp| qp.attributes)
+    }
+
     pub(crate) fn peek(&self, number: Qpn) -> Option<&Qp> {
         self.qps.get(self.slot(number)).filter(|qp| qp.number == number)
     }

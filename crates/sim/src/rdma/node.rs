@@ -1,8 +1,8 @@
 //! One side: an engine, its memory, its session, and the QPs.
 
 use etherslot_rdma::{
-    Access, Attributes, Config, CqId, Engine, Init, Layout, Memory, Pd, PeerId, Qpn, Region, Service, State,
-    Trouble,
+    Access, Attributes, Config, CqId, Engine, Init, Layout, Memory, Pd, PeerId, Qpn, Region, Service, SrqId,
+    State, Trouble,
 };
 use etherslot_session::{Deliver, Session};
 use etherslot_wire::rdmap::AtomicRequest;
@@ -14,6 +14,8 @@ use super::wire::OneSession;
 pub(crate) const BYTES: usize = 8 << 20;
 /// RC QPs of a side; one of datagrams comes behind them.
 pub(crate) const CONNECTED: usize = 4;
+/// The last of these share a receive queue, from this one on.
+pub(crate) const SHARING: usize = 2;
 pub(crate) const PEER: PeerId = PeerId(0);
 const PD: Pd = Pd(1);
 /// Of datagrams.
@@ -56,6 +58,7 @@ pub(crate) struct Node {
     pub(crate) qps: Vec<Qpn>,
     pub(crate) send_cq: CqId,
     pub(crate) receive_cq: CqId,
+    pub(crate) srq: Option<SrqId>,
     pub(crate) stag: u32,
     /// CQEs that were consumed, of sends and of receives.
     pub(crate) consumed: [u32; 2],
@@ -113,6 +116,7 @@ impl Node {
             qps: Vec::new(),
             send_cq,
             receive_cq,
+            srq: None,
             stag,
             consumed: [0; 2],
             scratch: Vec::new(),
@@ -141,13 +145,18 @@ impl Node {
         for qp in self.qps.drain(..) {
             self.engine.destroy_qp(qp).expect("it is there");
         }
+        // What is left in a shared queue is not flushed: it goes with it.
+        if let Some(srq) = self.srq.take() {
+            self.engine.destroy_srq(srq).expect("no QP has it");
+        }
+        self.srq = Some(self.engine.create_srq(PD, 64).expect("an SRQ"));
         for at in 0..=CONNECTED {
             let init = Init {
                 service: if at == CONNECTED { Service::Ud } else { Service::Rc },
                 pd: PD,
                 send_cq: self.send_cq,
                 receive_cq: self.receive_cq,
-                srq: None,
+                srq: self.srq.filter(|_| (SHARING..CONNECTED).contains(&at)),
                 sq_blocks: 256,
                 rq_blocks: 64,
                 signal_all: true,

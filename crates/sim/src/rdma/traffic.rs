@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use etherslot_rdma::{Cqe, Done, SendOpcode, SendWork, Sge, Status, flag};
 
-use super::node::{CONNECTED, Node, PEER, Q_KEY};
+use super::node::{CONNECTED, Node, PEER, Q_KEY, SHARING};
 use crate::random::{Random, mix};
 
 /// Operations of a QP under way at a time.
@@ -83,6 +83,11 @@ pub(crate) fn still(at: u64) -> u8 {
     pattern(u64::MAX, at)
 }
 
+/// Whose buffers a QP receives into.
+fn pool(qp: usize) -> usize {
+    if (SHARING..CONNECTED).contains(&qp) { SHARING } else { qp }
+}
+
 fn place(area: u64, bytes: u64, qp: usize, slot: usize) -> u64 {
     area + (qp * SLOTS + slot) as u64 * bytes
 }
@@ -127,7 +132,7 @@ impl Traffic {
     pub(crate) fn act(&mut self, now_ns: u64, me: &mut Node, peer: &mut Node) {
         for qp in 0..=CONNECTED {
             // Late buffers now and then: receivers that are not ready.
-            if self.random.percent(20) {
+            if pool(qp) == qp && self.random.percent(20) {
                 self.post_receives(me, qp);
             }
             let Some(slot) = self.ops[qp].iter().position(Option::is_none) else { continue };
@@ -149,7 +154,11 @@ impl Traffic {
             let mut wqe = [0; etherslot_rdma::ReceiveWork::MAX_BYTES];
             let work = etherslot_rdma::ReceiveWork { id: buffer as u64, sges: &sges };
             let bytes = work.emit(&mut wqe).expect("a WQE");
-            me.engine.post_receive(me.qps[qp], &wqe[..bytes]).expect("room for a receive");
+            let posted = match me.srq {
+                Some(srq) if qp == SHARING => me.engine.post_srq(srq, &wqe[..bytes]),
+                _ => me.engine.post_receive(me.qps[qp], &wqe[..bytes]),
+            };
+            posted.expect("room for a receive");
         }
     }
 
@@ -337,12 +346,13 @@ impl Traffic {
             return if self.is_dead { Ok(()) } else { Err(format!("a receive failed: {cqe:?}")) };
         }
         let buffer = cqe.id as usize;
-        if self.free[qp].contains(&buffer) {
+        let pool = pool(qp);
+        if self.free[pool].contains(&buffer) {
             return Err(format!("{cqe:?} is of a buffer that is not posted"));
         }
-        let at = BUFFERS_AT + (qp * BUFFERS + buffer) as u64 * BUFFER_BYTES;
+        let at = BUFFERS_AT + (pool * BUFFERS + buffer) as u64 * BUFFER_BYTES;
         from.check_message(qp, cqe, me, at)?;
-        self.free[qp].push(buffer);
+        self.free[pool].push(buffer);
         Ok(())
     }
 
