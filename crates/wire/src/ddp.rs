@@ -19,7 +19,7 @@ pub const UNTAGGED_BYTES: usize = 20;
 /// The version of DDP, and that of RDMAP.
 const VERSION: u8 = 1;
 
-/// The untagged queues (RFC 5040, 5.1; RFC 7306, 4; the last is Etherslot's own).
+/// The untagged queues (RFC 5040, 4.2; RFC 7306, 4; the last is Etherslot's own).
 pub mod queue {
     /// Sends and Immediate Data.
     pub const SEND: u32 = 0;
@@ -184,7 +184,7 @@ impl core::error::Error for Error {}
 
 impl Header {
     /// Decodes the header of a segment; returns it and the data behind it. The checks are in the order of the layers:
-    /// DDP's version and queue (RFC 5041, 7), then RDMAP's version and opcode (RFC 5040, 7.1).
+    /// DDP's version and queue (RFC 5041, 7.1), then RDMAP's version and opcode (RFC 5040, 7.2).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, &[u8]), Error> {
         let qp = u16_at(segment, 0).ok_or(Error::Truncated)?;

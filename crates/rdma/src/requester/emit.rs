@@ -96,7 +96,7 @@ impl Qp {
         let Some(bytes) = cut(room, head_bytes, left) else { return Step::Full(peer) };
         let is_last = bytes == left;
         let place = if head.opcode.is_write() {
-            // A TO that wraps is the responder's to find (RFC 5040, 7.1).
+            // A TO that wraps is the responder's to find (RFC 5040, 7.2).
             Place::Tagged { stag: head.remote_stag, to: head.remote_to.wrapping_add(u64::from(offset)) }
         } else {
             let ulp = if head.opcode == SendOpcode::Send { 0 } else { head.immediate };

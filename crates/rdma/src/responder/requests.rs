@@ -124,7 +124,7 @@ impl Qp {
             return;
         }
         let data = request.data;
-        // A Write of no byte touches nothing: its STag is not looked at (RFC 5040, 5.2.1; IBA 9.7.4).
+        // A Write of no byte touches nothing: its STag is not looked at (RFC 5041, 7.1; IBA 9.7.4).
         if !data.is_empty() {
             let length = data.len() as u64;
             let placed = shared
