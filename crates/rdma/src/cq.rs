@@ -99,6 +99,21 @@ impl Cq {
         is_valid
     }
 
+    /// Forgets the CQEs of a QP that nobody has taken yet; the others move up.
+    pub(crate) fn forget(&mut self, qp: Qpn) {
+        let mut kept = self.taken;
+        let mut at = self.taken;
+        while at != self.produced {
+            let cqe = self.ring[(at & self.mask) as usize];
+            if cqe.qp != qp {
+                self.ring[(kept & self.mask) as usize] = cqe;
+                kept = kept.wrapping_add(1);
+            }
+            at = at.wrapping_add(1);
+        }
+        self.produced = kept;
+    }
+
     pub(crate) fn taken(&self) -> u32 {
         self.taken
     }

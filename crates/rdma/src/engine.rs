@@ -339,14 +339,14 @@ impl Engine {
         self.peek(qp).map_or(0, |qp| qp.rq.room())
     }
 
-    /// Removes a QP with all that is in it; no CQEs are made.
+    /// Removes a QP with all that is in it, and its completions that were not taken; no CQEs are made.
     pub fn destroy_qp(&mut self, number: Qpn) -> Result<(), ControlError> {
         let slot = self.slot(number);
         if self.peek(number).is_none() {
             return Err(ControlError::Unknown);
         }
         let Some(qp) = self.qps.remove(slot) else { return Err(ControlError::Unknown) };
-        self.shared.smt.forget(number);
+        self.shared.forget(number, &qp.init);
         for cq in [qp.init.send_cq, qp.init.receive_cq] {
             if let Some(queue) = self.shared.cqs.get_mut(cq.0) {
                 queue.users -= 1;

@@ -217,7 +217,7 @@ impl Qp {
     }
 
     fn reset(&mut self, shared: &mut Shared) {
-        shared.smt.forget(self.number);
+        shared.forget(self.number, &self.init);
         shared.schedule.unpark(self.number, &mut self.place);
         self.requester = Requester::new(self.init.sq_blocks);
         self.responder = Responder::new();

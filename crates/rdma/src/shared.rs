@@ -10,6 +10,7 @@ use crate::cqe::Cqe;
 use crate::event::{Event, Events, Notice};
 use crate::memory::{Memory, Trouble, Wire};
 use crate::pbl::{Miss, Span};
+use crate::qp::Init;
 use crate::ring::Blocks;
 use crate::schedule::Schedule;
 use crate::smt::{Access, Denied, Smt};
@@ -188,6 +189,16 @@ impl Shared {
     pub(crate) fn event(&mut self, event: Event) {
         if !self.events.events.push(event) {
             self.counters.events_lost += 1;
+        }
+    }
+
+    /// A QP begins anew, or is no more: its windows are invalid, its completions that were not taken are gone.
+    pub(crate) fn forget(&mut self, qp: Qpn, init: &Init) {
+        self.smt.forget(qp);
+        for cq in [init.send_cq, init.receive_cq] {
+            if let Some(queue) = self.cqs.get_mut(cq.0) {
+                queue.forget(qp);
+            }
         }
     }
 

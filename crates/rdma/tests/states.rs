@@ -258,6 +258,36 @@ fn a_flag_that_may_not_be_stored_fails_its_wqe() {
 }
 
 #[test]
+fn completions_of_a_qp_that_is_no_more_are_gone_and_others_stay_in_order() {
+    for resets in [false, true] {
+        let mut node = node_in(State::Rts);
+        let first = node.qp;
+        let init = Node::init(Service::Rc, node.send_cq, node.receive_cq);
+        let second = node.engine.create_qp(&init).unwrap();
+        node.qp = second;
+        node.connect(&Attributes { peer: pair::PEER, ..Attributes::default() });
+        for id in 0..6 {
+            node.qp = if id % 2 == 0 { first } else { second };
+            node.post(&work(SendOpcode::Nop, id));
+            node.engine.transmit(1, &mut node.ram, &mut node.cable);
+            if id == 1 {
+                assert_eq!(node.sent().len(), 2);
+            }
+        }
+        if resets {
+            node.engine.modify_qp(first, State::Reset, None).unwrap();
+        } else {
+            node.engine.destroy_qp(first).unwrap();
+        }
+        assert_eq!(node.sent().iter().map(|cqe| cqe.id).collect::<Vec<_>>(), [3, 5]);
+        node.qp = second;
+        node.post(&work(SendOpcode::Nop, 7));
+        node.engine.transmit(1, &mut node.ram, &mut node.cable);
+        assert_eq!(node.sent().iter().map(|cqe| cqe.id).collect::<Vec<_>>(), [7]);
+    }
+}
+
+#[test]
 fn a_number_of_a_qp_is_used_again_after_all_others_of_its_place() {
     let mut node = Node::new(Service::Rc);
     let init = Node::init(Service::Rc, node.send_cq, node.receive_cq);
