@@ -118,6 +118,13 @@ pub(crate) const BENCHMARKS: &[Benchmark] = &[
         points: payload,
     },
     Benchmark {
+        name: "security",
+        title: "What sealed frames cost",
+        over: "block size, bytes",
+        measure: Measure::Kiops,
+        points: security,
+    },
+    Benchmark {
         name: "peers",
         title: "All contenders side by side",
         over: "block size, bytes",
@@ -192,9 +199,15 @@ fn links() -> Vec<Point> {
     on_all(&ours(&Link::ALL), blocks, |block, _| block)
 }
 
+/// Small and large, one at a time and many.
+const MIXED: [(u32, u32); 4] = [(4096, 1), (4096, 32), (128 << 10, 8), (1 << 20, 4)];
+
+fn security() -> Vec<Point> {
+    on_all(&ours(&[Link::Udp, Link::UdpSealed]), MIXED, |block, depth| block + depth)
+}
+
 fn peers() -> Vec<Point> {
-    let loads = [(4096, 1), (4096, 32), (128 << 10, 8), (1 << 20, 4)];
-    on_all(&everybody(), loads, |block, depth| block + depth)
+    on_all(&everybody(), MIXED, |block, depth| block + depth)
 }
 
 /// One device is loaded, the others are attached and idle: whatever the box does for each of its devices, needed or not, shows.

@@ -31,6 +31,8 @@ pub(crate) enum Link {
     Published,
     /// UDP with segmentation offload.
     Udp,
+    /// The same with keys: frames are sealed.
+    UdpSealed,
     /// `AF_XDP`.
     Xdp,
     /// A ring in shared memory.
@@ -40,18 +42,24 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Packet, Self::Published, Self::Udp, Self::Xdp, Self::Ring, Self::Memif];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Packet, Self::Published, Self::Udp, Self::UdpSealed, Self::Xdp, Self::Ring, Self::Memif];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
             Self::Published => "published",
             Self::Udp => "udp",
+            Self::UdpSealed => "udp-sealed",
             Self::Xdp => "xdp",
             Self::Ring => "ring",
             Self::Memif => "memif",
         }
+    }
+
+    /// Whether nodes have keys; the peers have no protection, and most of our links are compared with theirs.
+    pub(crate) fn is_sealed(self) -> bool {
+        self == Self::UdpSealed
     }
 
     /// Whether every TLP leaves in a frame of its own.
@@ -63,7 +71,7 @@ impl Link {
     pub(crate) fn box_table(self, folder: &str) -> String {
         let keys = match self {
             Self::Packet | Self::Published => format!("kind = \"packet\"\ninterface = \"{INTERFACE}\""),
-            Self::Udp => format!("kind = \"udp\"\nlisten = \"{BOX_IP}:{PORT}\""),
+            Self::Udp | Self::UdpSealed => format!("kind = \"udp\"\nlisten = \"{BOX_IP}:{PORT}\""),
             Self::Xdp => format!("kind = \"xdp\"\ninterface = \"{INTERFACE}\""),
             Self::Ring => format!("kind = \"ring\"\nhub = \"{folder}/hub\"\nport = {BOX_RING}"),
             Self::Memif => format!(
@@ -77,7 +85,7 @@ impl Link {
     pub(crate) fn of_host(self, folder: &str) -> String {
         match self {
             Self::Packet | Self::Published => format!("packet:{INTERFACE}"),
-            Self::Udp => format!("udp:{HOST_IP}:0"),
+            Self::Udp | Self::UdpSealed => format!("udp:{HOST_IP}:0"),
             Self::Xdp => format!("xdp:{INTERFACE}"),
             Self::Ring => format!("ring:{folder}/hub#{HOST_RING}"),
             Self::Memif => format!("dpdk:net_memif0,socket={folder}/memif,mac={HOST_MAC}"),
@@ -87,7 +95,7 @@ impl Link {
     /// The box's address, as the initiator gives it.
     pub(crate) fn box_address(self) -> String {
         match self {
-            Self::Udp => format!("{BOX_IP}:{PORT}"),
+            Self::Udp | Self::UdpSealed => format!("{BOX_IP}:{PORT}"),
             Self::Ring => format!("ring:{BOX_RING}"),
             _ => BOX_MAC.to_owned(),
         }

@@ -53,7 +53,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110)]
 struct Arguments {
-    /// Benchmarks: qd, bs, latency, links, devices, hosts, commands, mtu, payload, peers, guest; by default peers
+    /// Benchmarks: qd, bs, latency, links, devices, hosts, commands, mtu, payload, security, peers, guest; by default peers
     names: Vec<String>,
     /// Run the bars: a line each, exit status 1 if one is short
     #[arg(long, conflicts_with = "names")]

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use etherslot_lab::{HOST_IP, Process, Side, etherslot_binary};
+use etherslot_lab::{HOST_IP, KEY_VARIABLE, Process, Side, etherslot_binary, node_keys};
 use serde_json::Value;
 
 use super::Peer;
@@ -44,7 +45,8 @@ impl Etherslot {
             configuration(setup, link, &folder.display().to_string(), bed.choices.memory_mib),
         )?;
         let mut command = bed.command(Side::Box, setup, &etherslot_binary()?)?;
-        command.arg("box").arg("--plaintext").arg("--config").arg(&config);
+        command.arg("box").arg("--config").arg(&config);
+        protect(&mut command, bed, link, "box")?;
         command.arg("--control").arg(folder.join("box.control"));
         let mut server = bed.serve(&name, command)?;
         server.wait_until("that it is ready", START, |server| server.log().contains("ready"))?;
@@ -83,7 +85,8 @@ impl Etherslot {
         }
         fs::write(&config, text)?;
         let mut command = bed.command(Side::Host, self.setup, &etherslot_binary()?)?;
-        command.arg("host").arg("--plaintext").arg("--config").arg(&config);
+        command.arg("host").arg("--config").arg(&config);
+        protect(&mut command, bed, self.link, "host")?;
         command.arg("--control").arg(folder.join(format!("host{}.control", devices.start)));
         let mut host = bed.serve(&name, command)?;
         let is_up = |host: &Process| host.log().matches("device attached").count() >= devices.len();
@@ -98,8 +101,7 @@ impl Etherslot {
         command.args(["nvme", "bench", &format!("disk{device}@{}", self.link.box_address())]);
         command.args(["--link", &self.link.of_host(&folder)]);
         command.args(["--rw", load.direction.random(), "--block-size", &load.block_bytes.to_string()]);
-        // The peers have no protection either.
-        command.arg("--plaintext");
+        protect(&mut command, bed, self.link, "host")?;
         // A client before may have gone without the box's having seen it.
         command.args(["--wait", "10s"]);
         command.args(["--queue-depth", &load.depth.to_string()]);
@@ -145,6 +147,16 @@ const WARM_UP: f64 = 0.2;
 /// For sockets of this setup, whose paths may not be long.
 fn folder(bed: &Bed, setup: Setup) -> PathBuf {
     bed.path(&setup.name().replace("etherslot-", ""))
+}
+
+/// Gives a node keys of its own, or the word that it has none.
+fn protect(command: &mut Command, bed: &Bed, link: Link, node: &str) -> Result<()> {
+    if link.is_sealed() {
+        command.env(KEY_VARIABLE, node_keys(bed.run(), node)?);
+    } else {
+        command.arg("--plaintext");
+    }
+    Ok(())
 }
 
 fn configuration(setup: Setup, link: Link, folder: &str, memory_mib: u32) -> String {
