@@ -51,7 +51,7 @@ pub use net::{
     SECOND_INTERFACE, Side, Traffic,
 };
 pub use packages::{ensure_nbd_clients, ensure_net, ensure_programs};
-pub use pcap::{ETHERTYPE, Tally, tally};
+pub use pcap::{ETHERTYPE, Tally, captured_frames, tally, write_pcap};
 pub use process::{Process, mortal};
 pub use qemu::Qemu;
 pub use qmp::{Event, Qmp};

@@ -1,4 +1,5 @@
-//! Reading captures as tcpdump writes them (classic pcap, either byte order, micro- or nanoseconds).
+//! Captures: those that tcpdump writes (classic pcap, either byte order, micro- or nanoseconds) are read and written, those of
+//! nodes (pcapng, little-endian) are read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,6 +65,44 @@ fn tally_bytes(bytes: &[u8]) -> Option<Tally> {
         at = start + frame.len();
     }
     Some(tally)
+}
+
+/// The frames in a capture file of a node's, with their Ethernet headers. One cut short by the end of the file is left out.
+pub fn captured_frames(path: &Path) -> Result<Vec<Vec<u8>>> {
+    const ENHANCED_PACKET: usize = 6;
+    const PACKET_AT: usize = 28;
+    let bytes = fs::read(path).map_err(Error::io(format!("read {}", path.display())))?;
+    let word = |at: usize| -> Option<usize> {
+        Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
+    };
+    let (mut frames, mut at) = (Vec::new(), 0);
+    while let (Some(kind), Some(length)) = (word(at), word(at + 4).filter(|&length| length >= 12)) {
+        if kind == ENHANCED_PACKET
+            && let Some(captured_bytes) = word(at + 20)
+            && let Some(frame) = bytes.get(at + PACKET_AT..(at + PACKET_AT).saturating_add(captured_bytes))
+        {
+            frames.push(frame.to_vec());
+        }
+        at = at.saturating_add(length);
+    }
+    Ok(frames)
+}
+
+/// Writes whole Ethernet frames to a classic pcap file, a microsecond apart.
+pub fn write_pcap<'a>(path: &Path, frames: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
+    let mut out = Vec::new();
+    // Magic, version 2.4, no zone, no accuracy, longest frame, link type.
+    for word in [0xA1B2_C3D4, 0x0004_0002, 0, 0, 65_535, LINKTYPE_ETHERNET] {
+        out.extend_from_slice(&u32::to_le_bytes(word));
+    }
+    for (place, frame) in frames.into_iter().enumerate() {
+        let (seconds, micros) = (place / 1_000_000, place % 1_000_000);
+        for word in [seconds, micros, frame.len(), frame.len()] {
+            out.extend_from_slice(&(word as u32).to_le_bytes());
+        }
+        out.extend_from_slice(frame);
+    }
+    fs::write(path, out).map_err(Error::io(format!("write {}", path.display())))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod operations;
 mod paths;
 mod security;
 mod stat;
+mod stranger;
 mod verify;
 
 use etherslot_lab::Story;

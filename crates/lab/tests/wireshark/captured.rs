@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_initiator::nvme::Config;
 use etherslot_initiator::{BufferClass, Initiator, Op, Request};
-use etherslot_lab::Run;
+use etherslot_lab::{Run, captured_frames};
 use etherslot_netio::impair::{Impaired, Impairment, Way};
 use etherslot_netio::memory::{Hub, HubConfig, MemoryPort};
 use etherslot_netio::tap::{Tap, TapClock};
@@ -24,6 +24,7 @@ use crate::tshark::{Link, Row, read, write};
 
 const MS: u64 = 1_000_000;
 const ROUND_NS: u64 = 5_000;
+const ETHERNET_BYTES: usize = 14;
 const BOX: u32 = 0;
 const HOST: u32 = 1;
 /// How captures show memory ports 0 and 1.
@@ -320,28 +321,14 @@ fn a_sealed_session_shows_its_handshake_and_its_headers_alone() {
     }
 }
 
-/// The frames of a capture that a Tap wrote, each from its first byte of Etherslot.
-pub(crate) fn frames_of(capture: &Path) -> Vec<Vec<u8>> {
-    let bytes = std::fs::read(capture).unwrap();
-    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-    let (mut frames, mut at) = (Vec::new(), 0);
-    while at < bytes.len() {
-        // An Enhanced Packet Block: 28 bytes, then the packet, an Ethernet header in front.
-        if word(at) == 6 {
-            frames.push(bytes[at + 28 + 14..at + 28 + word(at + 20)].to_vec());
-        }
-        at += word(at + 4);
-    }
-    frames
-}
-
 /// Some traffic of all kinds: frames of a session without keys, and of one with.
 pub(crate) fn traffic(run: &Run) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for has_keys in [false, true] {
         let mut world = World::new(run, &LOSSY, has_keys);
         world.work(30);
-        frames.extend(frames_of(&capture_of(run, HOST)));
+        let captured = captured_frames(&capture_of(run, HOST)).unwrap();
+        frames.extend(captured.into_iter().map(|frame| frame[ETHERNET_BYTES..].to_vec()));
     }
     frames
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use etherslot_lab::Run;
+use etherslot_lab::{Run, write_pcap};
 
 /// Between several values of one field; no value has it.
 const AGGREGATOR: char = '\u{1}';
@@ -18,26 +18,11 @@ pub(crate) enum Link {
     Udp(u16),
 }
 
-/// A classic pcap file of these payloads, a microsecond apart.
+/// A capture file of these payloads.
 pub(crate) fn write<'a>(path: &Path, frames: impl IntoIterator<Item = (Link, &'a [u8])>) {
-    let mut out = Vec::new();
-    out.extend_from_slice(&0xA1B2_C3D4_u32.to_le_bytes());
-    for half in [2_u16, 4] {
-        out.extend_from_slice(&half.to_le_bytes());
-    }
-    for word in [0_u32, 0, 65_535, 1] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    for (place, (link, payload)) in frames.into_iter().enumerate() {
-        let header = header(link, payload.len());
-        let bytes = (header.len() + payload.len()) as u32;
-        for word in [place as u32 / 1_000_000, place as u32 % 1_000_000, bytes, bytes] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-        out.extend_from_slice(&header);
-        out.extend_from_slice(payload);
-    }
-    std::fs::write(path, out).unwrap();
+    let whole = |(link, payload): (Link, &[u8])| [&header(link, payload.len())[..], payload].concat();
+    let frames: Vec<Vec<u8>> = frames.into_iter().map(whole).collect();
+    write_pcap(path, frames.iter().map(Vec::as_slice)).unwrap();
 }
 
 fn header(link: Link, payload: usize) -> Vec<u8> {
