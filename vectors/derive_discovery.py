@@ -8,7 +8,7 @@ STATE = {"free": 0, "used": 1, "kept": 2, "moving": 3}
 PROGRESS = {"working": 1, "done": 2, "refused": 3, "rolled_back": 4}
 REASON = {
     "none": 0, "unknown_device": 1, "unknown_host": 2, "silent_host": 3, "busy": 4, "not_released": 5, "not_taken": 6, "too_many": 7,
-    "not_permitted": 8,
+    "not_permitted": 8, "not_an_owner": 9,
 }
 STEP = {"none": 0, "recall": 1, "offer": 2}
 A, B, TOP = 0x00112233445566778899AABBCCDDEEFF, 0xFFEEDDCCBBAA99887766554433221100, (1 << 128) - 1
@@ -35,19 +35,19 @@ UDP6 = port("udp6", bytes.fromhex("fd000000000000000000000000000001"), 0xFFFF)
 RING = port("ring", pack((32, 0x01020304)))
 
 
-def device(name, serial, vendor, ident, class_code, state, size, epoch, owner, assigned, group, reserved=0, host=0):
+def device(name, serial, vendor, ident, class_code, state, size, epoch, owner, assigned, group, reserved=0, host=0, owners=False):
     """`assigned` is "group", "nobody" or the node of a host; `host` fills the host's place where there is none."""
     code = {"group": 0, "nobody": 2}.get(assigned, 1) if not isinstance(assigned, tuple) else assigned[0]
     if not isinstance(assigned, (str, tuple)):
         host = assigned
     made = text(name, 32) + text(serial, 24) + pack(
         (16, vendor), (16, ident), (24, class_code), (8, STATE.get(state, state)), (64, size), (64, epoch), (128, owner),
-        (8, code), (8, reserved), (16, group), (32, reserved), (128, host),
+        (8, code), (8, (reserved & 0xFE) | owners), (16, group), (32, reserved), (128, host),
     )
     fields = {
         "name": name, "serial": serial, "vendor": vendor, "device": ident, "class": f"{class_code:06x}", "state": state,
         "bytes": hex64(size), "epoch": hex64(epoch), "owner": node(owner),
-        "assigned": assigned if isinstance(assigned, (str, tuple)) else node(assigned), "group": group,
+        "assigned": assigned if isinstance(assigned, (str, tuple)) else node(assigned), "group": group, "has_owners": owners,
     }
     return made, fields
 
@@ -67,13 +67,13 @@ def heartbeat(role, link, group, interval, sent, generation, all_, first, name, 
     return made, fields
 
 
-def order(change, number, to, name, dry_run=False, force=False, group=0, host=0, flags=0, reserved=0):
+def order(change, number, to, name, dry_run=False, force=False, group=0, host=0, flags=0, reserved=0, life=0x4142434445464748):
     code = {"host": 1, "group": 2, "nobody": 3}.get(change, change)
     made = pack(
         (8, code), (8, flags | dry_run | force << 1), (16, group), (32, reserved), (64, number), (128, to), (128, host),
-    ) + text(name, 32)
+    ) + text(name, 32) + pack((64, life))
     fields = {
-        "change": change, "number": hex64(number), "to": f"{to:032x}", "device": name, "dry_run": dry_run, "force": force,
+        "change": change, "number": hex64(number), "to": f"{to:032x}", "life": hex64(life), "device": name, "dry_run": dry_run, "force": force,
         "host": node(host) if change == "host" else None, "group": group if change == "group" else 0,
     }
     return made, fields
@@ -126,7 +126,7 @@ def discovery(crc32c):
     good("Heartbeat of a box with every kind of port", "heartbeat", box, sender=B)
     free = device("disk1", "", 0xFFFF, 0xFFFF, 0xFFFFFF, "free", (1 << 64) - 1, (1 << 64) - 1, 0, "nobody", 0)
     kept = device("0123456789abcdef0123456789abcdef", "0123456789abcdef01234567", 1, 2, 3, "kept", 0, 0, TOP, A, 4000)
-    moving = device("größer", "Nr. 7", 1, 2, 3, "moving", 4096, 1, B, B, 1)
+    moving = device("größer", "Nr. 7", 1, 2, 3, "moving", 4096, 1, B, B, 1, owners=True)
     good("Heartbeat with the middle of a list", "heartbeat", heartbeat("box", 3, 4000, 65535, (1 << 32) - 1, (1 << 32) - 1, 1024, 9, "box", [UDP4], [free, kept, moving]))
     good("Heartbeat with the end of a list", "heartbeat", heartbeat("box", 0, 1, 1, 0, 1, 1024, 1023, "box", [UDP4], [free]))
     good("Heartbeat with no device of a list", "heartbeat", heartbeat("box", 0, 1, 1, 0, 1, 1024, 1024, "box"))
@@ -208,7 +208,7 @@ def discovery(crc32c):
     refused("Outcome without its last byte", "outcome", outcome("done", "none", "none", 0, 1, 1, 1, A, 0, 0)[0][:-1])
     for progress in (0, 5):
         refused(f"Outcome, progress {progress}", "outcome", outcome(progress, "none", "none", 0, 1, 1, 1, A, 0, 0))
-    refused("Outcome, reason 9", "outcome", outcome("done", 9, "none", 0, 1, 1, 1, A, 0, 0))
+    refused("Outcome, reason 10", "outcome", outcome("done", 10, "none", 0, 1, 1, 1, A, 0, 0))
     refused("Outcome, step 3", "outcome", outcome("done", "none", 3, 0, 1, 1, 1, A, 0, 0))
     refused("Relayed, port of kind 0", "relayed", port(0, b"")[0] + inner)
     refused("Relayed without its port's last byte", "relayed", UDP4[0][:-1])

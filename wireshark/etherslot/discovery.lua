@@ -26,7 +26,8 @@ return function(E)
         add(tree, tvb, {
             { "device.vendor", at + 56, 2 }, { "device.device", at + 58, 2 }, { "device.class", at + 60, 3 },
             { "device.state", at + 63, 1 }, { "device.size", at + 64, 8 }, { "device.epoch", at + 72, 8 },
-            { "device.owner", at + 80, 16 }, { "device.assigned", at + 96, 1 }, { "group", at + 98, 2 },
+            { "device.owner", at + 80, 16 }, { "device.assigned", at + 96, 1 }, { "device.has_owners", at + 97, 1 },
+            { "group", at + 98, 2 },
             { "device.for", at + 104, 16 },
         })
         local assigned = u8(tvb, at + 96)
@@ -76,7 +77,7 @@ return function(E)
         end
         add(tree, tvb, {
             { "order.change", 0, 1 }, { "order.dry_run", 1, 1 }, { "order.force", 1, 1 }, { "order.number", 8, 8 },
-            { "order.box", 16, 16 },
+            { "order.box", 16, 16 }, { "order.life", 80, 8 },
         })
         local name = E.add_text(tree, "name", tvb, 48, C.NAME_BYTES)
         local change, group = u8(tvb, 0), u16(tvb, 2)

@@ -22,7 +22,7 @@ return function(E)
         MAX_GROUP = 4000,
         PORT_BYTES = 20,
         DEVICE_BYTES = 120,
-        ORDER_BYTES = 80,
+        ORDER_BYTES = 88,
         OUTCOME_BYTES = 80,
         RECORD_HEADER_BYTES = 8,
         MAX_RECORD_BYTES = 4112,
@@ -78,7 +78,7 @@ return function(E)
     N.PROGRESS = { "working", "done", "refused", "rolled back" }
     N.REASONS = {
         [0] = "none", "no such device", "no such host", "that host is silent", "another order is under way",
-        "not given back in time", "not taken in time", "too many orders", "not permitted",
+        "not given back in time", "not taken in time", "too many orders", "not permitted", "not an owner",
     }
     N.ORDER_STEPS = { [0] = "none", "recall", "offer" }
 
@@ -262,12 +262,14 @@ return function(E)
     field("bytes", "device.owner", "Owner")
     number(8, "device.assigned", "Assigned", N.ASSIGNED)
     field("bytes", "device.for", "Assigned to")
+    flag("device.has_owners", "OWNERS", 0x01)
     number(8, "order.change", "Change", N.CHANGES)
     flag("order.dry_run", "DRY_RUN", 0x01)
     flag("order.force", "FORCE", 0x02)
     hex(64, "order.number", "Number")
     field("bytes", "order.box", "Box")
     field("bytes", "order.host", "Host")
+    hex(64, "order.life", "Life of the box")
     number(8, "outcome.progress", "Progress", N.PROGRESS)
     number(8, "outcome.reason", "Reason", N.REASONS)
     number(8, "outcome.step", "Step", N.ORDER_STEPS)

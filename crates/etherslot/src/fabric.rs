@@ -261,11 +261,16 @@ fn size(device: &DeviceView) -> String {
 }
 
 fn assigned(device: &DeviceView) -> String {
-    match &device.assigned {
+    let who = match &device.assigned {
         AssignedView::Group if device.group.is_some() => "its group".to_owned(),
         AssignedView::Group => "anybody".to_owned(),
         AssignedView::Host(host) => host.name.clone(),
         AssignedView::Nobody => "nobody".to_owned(),
+    };
+    if device.has_owners && device.assigned != AssignedView::Nobody {
+        format!("{who}, if an owner")
+    } else {
+        who
     }
 }
 

@@ -169,6 +169,7 @@ mod tests {
             epoch: 0,
             owner: None,
             assigned: Assigned::Group,
+            has_owners: false,
             group: None,
         }
     }

@@ -29,6 +29,7 @@ fn device(owner: Option<NodeId>, epoch: u64) -> Device {
         epoch,
         owner,
         assigned: Assigned::Group,
+        has_owners: false,
         group: None,
     }
 }

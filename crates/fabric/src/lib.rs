@@ -15,7 +15,7 @@ pub use announcer::{Announcer, Identity};
 pub use asker::{Asked, Asker};
 pub use directory::{Directory, DirectoryConfig, DirectoryCounters, Event, Known, NodeEvent, Presence};
 pub use leases::{
-    Action, Denied, DeviceConfig, Image, Key, Lease, LeaseConfig, LeaseCounters, Leases, RecallKind,
+    Action, Denied, DeviceConfig, Image, Key, Lease, LeaseConfig, LeaseCounters, Leases, Owner, RecallKind,
 };
 pub use member::{Counters, Member, MemberConfig, Place, To};
 pub use quality::Quality;

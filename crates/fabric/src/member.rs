@@ -67,6 +67,8 @@ pub struct Counters {
     pub relayed: u64,
     /// Orders that came, again and again counted each time.
     pub orders: u64,
+    /// Of those: for another life of this box, dropped. Somebody repeats what was said before its start, or has not heard of it.
+    pub orders_stale: u64,
 }
 
 /// A node of the fabric.
@@ -147,6 +149,10 @@ impl<A: Place> Member<A> {
                 let Some(leases) = leases.filter(|_| order.to == self.identity().node) else {
                     return Some(());
                 };
+                if order.life != self.identity().life {
+                    self.counters.orders_stale += 1;
+                    return Some(());
+                }
                 let key = Key { asker: header.node, life: header.life, number: order.number };
                 let outcome = if self.takes_orders {
                     ordered(&self.directory, now_ns, key, &order, leases)
@@ -225,7 +231,10 @@ impl<A: Place> Member<A> {
                     let outcome = ordered(&self.directory, now_ns, key, order, leases);
                     self.asker.hear(node, &outcome);
                 }
-            } else if let Some(to) = self.directory.get(&order.to).and_then(Known::address) {
+            } else if let Some(known) = self.directory.get(&order.to)
+                && let Some(to) = known.address()
+            {
+                let order = Order { life: known.life, ..*order };
                 self.post(to, Message::Order, &mut |body| order.emit(body));
             }
         }

@@ -31,12 +31,17 @@ impl Place for At {
 }
 
 const BOX: NodeId = NodeId([1; 16]);
+const BOX_LIFE: u64 = 1;
 
 fn member(number: u8, role: Role) -> Member<At> {
+    living(number, role, BOX_LIFE)
+}
+
+fn living(number: u8, role: Role, life: u64) -> Member<At> {
     Member::new(MemberConfig {
         identity: Identity {
             node: NodeId([number; 16]),
-            life: 1,
+            life,
             name: Name::new("node").unwrap(),
             role,
             group: None,
@@ -69,7 +74,8 @@ fn good_body(message: Message) -> Vec<u8> {
         Message::Heartbeat => heartbeat.emit(&[Port::Ring(1)], [].iter(), &mut body),
         Message::Order => {
             let change = Change::Host(NodeId([3; 16]));
-            Order { number: 1, to: BOX, device: name, change, dry_run: false, force: false }.emit(&mut body)
+            Order { number: 1, to: BOX, life: BOX_LIFE, device: name, change, dry_run: false, force: false }
+                .emit(&mut body)
         }
         Message::Outcome => Outcome {
             asker: BOX,
@@ -183,7 +189,7 @@ fn two_who_know_one_address_between_them_hear_each_other_and_one_orders_the_othe
         if now_ns == 300_000_000 {
             let change = Change::Host(NodeId([2; 16]));
             let device = Name::new("disk0").unwrap();
-            let order = Order { number: 0, to: BOX, device, change, dry_run: false, force: false };
+            let order = Order { number: 0, to: BOX, life: 0, device, change, dry_run: false, force: false };
             asked = Some(host.order(now_ns, order, None));
         }
     }
@@ -191,4 +197,29 @@ fn two_who_know_one_address_between_them_hear_each_other_and_one_orders_the_othe
     assert_eq!(io_box.directory().get(&NodeId([2; 16])).and_then(Known::address), Some(At(2)));
     let outcome = host.asked(asked.unwrap()).unwrap().outcome.unwrap();
     assert_eq!((outcome.progress, outcome.step), (Progress::Working, Step::Offer));
+}
+
+/// Whether a box of this life begins to do what `order` says.
+fn is_begun(life: u64, order: &[u8]) -> bool {
+    let mut io_box = living(1, Role::Box, life);
+    let device = DeviceConfig { name: Name::new("disk0").unwrap(), group: None };
+    let mut leases = Leases::new(LeaseConfig::default(), [device]);
+    io_box.receive(1, &At(3), &framed(Message::Heartbeat, 3, 1, &good_body(Message::Heartbeat)), None);
+    io_box.receive(2, &At(2), order, Some(&mut leases));
+    assert_eq!(io_box.counters().orders_stale, u64::from(life != BOX_LIFE));
+    let mut answers = 0;
+    io_box.transmit(&mut |_, frame| {
+        answers += u64::from(frame[1] == Message::Outcome as u8);
+        true
+    });
+    assert_eq!(answers, u64::from(life == BOX_LIFE));
+    leases.revision() != 0
+}
+
+#[test]
+fn an_order_to_an_earlier_life_of_the_box_moves_nothing() {
+    let order = framed(Message::Order, 2, 9, &good_body(Message::Order));
+    assert!(is_begun(BOX_LIFE, &order));
+    assert!(!is_begun(BOX_LIFE + 1, &order), "it was recorded before the box started again");
+    assert!(!is_begun(BOX_LIFE - 1, &order), "its clock was set back");
 }

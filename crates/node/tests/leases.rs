@@ -135,7 +135,7 @@ impl World {
 
     fn order(&mut self, number: u64, change: Change, force: bool) {
         let device = Name::new("engine").unwrap();
-        let order = Order { number, to: node(BOX), device, change, dry_run: false, force };
+        let order = Order { number, to: node(BOX), life: 0, device, change, dry_run: false, force };
         let key = Key { asker: node(BOX), life: 1, number };
         let now_ns = self.now_ns;
         self.io_box.leases_mut().order(now_ns, key, &order, &|_| Some(Presence::Up));

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_fabric::{DeviceConfig, Leases};
+use etherslot_fabric::{DeviceConfig, Leases, Owner};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::Function as _;
@@ -66,6 +66,7 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
         epoch: 0,
         owner: None,
         assigned: Assigned::Group,
+        has_owners: options.owners.is_some(),
         group: options.group,
     };
     let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
@@ -148,6 +149,11 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
         Some(fabric) => {
             let devices = told.iter().map(|told| DeviceConfig { name: told.name, group: told.group });
             let mut leases = Leases::new(fabric::lease_config(fabric), devices);
+            for (told, device) in told.iter().zip(&options.devices) {
+                if let Some(owners) = &device.owners {
+                    leases.restrict(&told.name, owners.iter().map(|key| Owner(key.keyed_id())).collect());
+                }
+            }
             let name = &options.run.name;
             let mut fabric = Fabric::open(fabric, name, Role::Box, &options.links, &station, told.clone())?;
             fabric.restore(station.clock.now_ns(), &mut leases)?;

@@ -201,14 +201,21 @@ impl PublicKey {
     pub fn node_id(&self, name: &str) -> NodeId {
         let mut id = [0; 16];
         let (keyed, named) = id.split_at_mut(KEYED_BYTES);
-        keyed.copy_from_slice(&sha256(&self.0)[..KEYED_BYTES]);
+        keyed.copy_from_slice(&self.keyed_id());
         named.copy_from_slice(&sha256(name.as_bytes())[..4]);
         NodeId(id)
     }
 
+    /// What the IDs of all nodes with this key begin with.
+    pub fn keyed_id(&self) -> [u8; KEYED_BYTES] {
+        let mut keyed = [0; KEYED_BYTES];
+        keyed.copy_from_slice(&sha256(&self.0)[..KEYED_BYTES]);
+        keyed
+    }
+
     /// Whether this is the ID of a node with this key.
     pub fn owns(&self, id: &NodeId) -> bool {
-        id.0[..KEYED_BYTES] == sha256(&self.0)[..KEYED_BYTES]
+        id.0.starts_with(&self.keyed_id())
     }
 }
 

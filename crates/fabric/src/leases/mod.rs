@@ -45,6 +45,10 @@ pub struct DeviceConfig {
     pub group: Option<Group>,
 }
 
+/// A node that may own a device: what the IDs of all nodes with its key begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(pub [u8; 12]);
+
 /// Who asked for a change, in which life, and under which number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -144,6 +148,8 @@ struct Entry {
     assigned: Assigned,
     /// An order has changed group or assignment.
     is_ordered: bool,
+    /// Who may own it at all, if that is not anybody.
+    owners: Option<Vec<Owner>>,
     epoch: u64,
     holder: Holder,
     transfer: Option<Transfer>,
@@ -151,11 +157,18 @@ struct Entry {
 
 impl Entry {
     fn permits(&self, host: NodeId, group: Option<Group>) -> bool {
-        match self.assigned {
+        let is_assigned = match self.assigned {
             Assigned::Group => self.group.is_none() || self.group == group,
             Assigned::Host(assigned) => assigned == host,
             Assigned::Nobody => false,
-        }
+        };
+        is_assigned && self.may_be_of(host)
+    }
+
+    /// Whether the box's configuration lets this host own it, whatever is ordered.
+    fn may_be_of(&self, host: NodeId) -> bool {
+        let is_it = |owner: &Owner| host.0.starts_with(&owner.0);
+        self.owners.as_ref().is_none_or(|owners| owners.iter().any(is_it))
     }
 
     fn owner(&self) -> Option<NodeId> {
@@ -191,6 +204,7 @@ impl Leases {
                 group,
                 assigned: Assigned::Group,
                 is_ordered: false,
+                owners: None,
                 epoch: 0,
                 holder: Holder::Free,
                 transfer: None,
@@ -205,6 +219,13 @@ impl Leases {
             has_timers: false,
             revision: 0,
             counters: LeaseCounters::default(),
+        }
+    }
+
+    /// Lets nobody but these own a device, whatever is ordered. What a host has already is not taken from it.
+    pub fn restrict(&mut self, name: &Name, owners: Vec<Owner>) {
+        if let Some(index) = self.index(name) {
+            self.entries[index].owners = Some(owners);
         }
     }
 

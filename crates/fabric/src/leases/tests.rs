@@ -27,7 +27,7 @@ fn key(number: u64) -> Key {
 }
 
 fn order(device: &str, change: Change) -> Order {
-    Order { number: 1, to: BOX, device: name(device), change, dry_run: false, force: false }
+    Order { number: 1, to: BOX, life: 0, device: name(device), change, dry_run: false, force: false }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what an order asks")]
@@ -184,4 +184,23 @@ fn an_owner_that_dies_while_it_is_asked_has_given_back() {
     leases.owner_lost(MS, 0);
     assert_eq!(leases.admit(MS, A, None, &name("disk0")), Err(Denied::NotAssigned));
     assert_eq!(leases.admit(MS, B, None, &name("disk0")), Ok(2));
+}
+
+#[test]
+fn a_device_with_owners_goes_to_nobody_else_whatever_is_ordered() {
+    let mut leases = leases();
+    leases.restrict(&name("disk0"), vec![Owner([0xA; 12])]);
+    assert_eq!(leases.admit(0, B, None, &name("disk0")), Err(Denied::NotAssigned));
+    for dry_run in [true, false] {
+        let order = Order { dry_run, force: true, ..order("disk0", Change::Host(B)) };
+        let outcome = leases.order(0, key(1), &order, &all_there);
+        assert_eq!((outcome.progress, outcome.reason), (Progress::Refused, Reason::NotAnOwner));
+    }
+    let revision = leases.revision();
+    assert_eq!(leases.admit(0, A, None, &name("disk0")), Ok(1));
+    leases.order(0, key(2), &order("disk0", Change::Group(Group::new(3).unwrap())), &all_there);
+    leases.released(MS, 0);
+    assert_eq!(leases.admit(MS, B, group(3), &name("disk0")), Err(Denied::NotAssigned), "nor by its group");
+    assert_eq!(leases.admit(MS, A, group(3), &name("disk0")), Ok(2));
+    assert!(leases.revision() > revision);
 }

@@ -80,6 +80,7 @@ impl Leases {
         (outcome.from, outcome.epoch) = (entry.owner(), entry.epoch);
         let holds = |host| matches!(entry.holder, Holder::Held { host: owner, .. } if owner == host);
         let refusal = match to.map(|host| (holds(host), presence(host))) {
+            _ if to.is_some_and(|host| !entry.may_be_of(host)) => Some(Reason::NotAnOwner),
             _ if entry.transfer.is_some() => Some(Reason::Busy),
             Some((false, None)) => Some(Reason::UnknownHost),
             Some((false, Some(Presence::Down | Presence::Left))) => Some(Reason::SilentHost),

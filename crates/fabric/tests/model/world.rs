@@ -251,7 +251,8 @@ impl World {
                 self.orders += 1;
                 let change = if to < 2 { Change::Host(node(to as usize)) } else { Change::Nobody };
                 let number = self.orders;
-                self.latest = Some(Order { number, to: BOX, device: name(), change, dry_run: false, force });
+                self.latest =
+                    Some(Order { number, to: BOX, life: 0, device: name(), change, dry_run: false, force });
                 self.order();
             }
             Step::OrderAgain => self.order(),

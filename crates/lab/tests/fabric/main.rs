@@ -4,6 +4,7 @@
 mod discovery;
 mod machine;
 mod moves;
+mod owners;
 mod plug;
 mod stand;
 

@@ -171,6 +171,7 @@ const DISCOVERY: Names = &[
     ("fields.dry_run", "order.dry_run"),
     ("fields.force", "order.force"),
     ("fields.device", "name"),
+    ("fields.life", "order.life"),
     ("fields.host", "order.host"),
     ("fields.elapsed_ms", "outcome.elapsed"),
     ("fields.epoch", "outcome.epoch"),

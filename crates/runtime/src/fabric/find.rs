@@ -107,7 +107,8 @@ pub(crate) fn order(member: &Member<Via>, own: &[Device], asked: &Asked<'_>) -> 
         }
         To::Nobody => Change::Nobody,
     };
-    Ok(Order { number: 0, to, device, change, dry_run: asked.dry_run, force: asked.force })
+    // Which life of the box it is for is told when it is sent.
+    Ok(Order { number: 0, to, life: 0, device, change, dry_run: asked.dry_run, force: asked.force })
 }
 
 fn host(member: &Member<Via>, text: &str) -> Result<NodeId, String> {

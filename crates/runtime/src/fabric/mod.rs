@@ -327,7 +327,7 @@ impl Fabric {
 
     /// What was counted.
     fn counted(&self) -> Counted {
-        let Counters { malformed, sent, dropped, relayed, orders } = *self.member.counters();
+        let Counters { malformed, sent, dropped, relayed, orders, orders_stale } = *self.member.counters();
         let DirectoryCounters { heartbeats, stale, refused, own, lost, events_dropped } =
             *self.member.directory().counters();
         Counted::from([
@@ -342,6 +342,7 @@ impl Fabric {
             ("nodes_lost", lost),
             ("nodes_refused", refused),
             ("orders_heard", orders),
+            ("orders_stale", orders_stale),
             ("events_dropped", events_dropped),
         ])
     }

@@ -142,6 +142,9 @@ pub struct DeviceView {
     pub owner: Option<NodeRef>,
     /// Whose it may be.
     pub assigned: AssignedView,
+    /// Whether its box gives it only to nodes with certain keys.
+    #[serde(default)]
+    pub has_owners: bool,
 }
 
 /// A node that is spoken of.
@@ -319,6 +322,7 @@ fn device_view(device: &Device, name_of: &dyn Fn(&NodeId) -> NodeRef) -> DeviceV
             Assigned::Host(host) => AssignedView::Host(name_of(host)),
             Assigned::Nobody => AssignedView::Nobody,
         },
+        has_owners: device.has_owners,
     }
 }
 
@@ -373,6 +377,12 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
         Reason::TooMany => "the box has too many orders: try again".to_owned(),
         Reason::NotPermitted => {
             format!("the box {} takes orders at its own control socket only ([fabric] orders)", view.r#box)
+        }
+        Reason::NotAnOwner => {
+            format!(
+                "{} may not own it: its key is not among the device's owners at the box {}",
+                view.to, view.r#box
+            )
         }
     };
     view

@@ -436,6 +436,7 @@ impl World {
             let order = Order {
                 number: 0,
                 to: id(io_box),
+                life: 0,
                 device: device_name(device),
                 change: Change::Host(id(to)),
                 dry_run: false,
@@ -548,6 +549,7 @@ fn device(name: Name) -> Device {
         epoch: 0,
         owner: None,
         assigned: Assigned::Group,
+        has_owners: false,
         group: None,
     }
 }

@@ -134,9 +134,13 @@ pub struct Device {
     pub owner: Option<NodeId>,
     /// Whose it may be.
     pub assigned: Assigned,
+    /// Whether only certain nodes may own it, by their keys.
+    pub has_owners: bool,
     /// Its assignment group.
     pub group: Option<Group>,
 }
+
+const OWNERS: u8 = 1 << 0;
 
 /// A heartbeat that was heard: its fields, and its lists.
 #[derive(Clone, Copy, Debug)]
@@ -219,6 +223,7 @@ impl Device {
                 2 => Assigned::Nobody,
                 _ => return None,
             },
+            has_owners: bytes[97] & OWNERS != 0,
             group: Group::parse(bytes, 98)?,
         })
     }
@@ -236,6 +241,7 @@ impl Device {
         put(out, 64, &self.bytes.to_be_bytes())?;
         put(out, 72, &self.epoch.to_be_bytes())?;
         put(out, 80, &self.owner.unwrap_or_default().0)?;
+        put(out, 97, &[if self.has_owners { OWNERS } else { 0 }])?;
         put(out, 98, &Group::emit(self.group))?;
         match self.assigned {
             Assigned::Group => put(out, 96, &[0]),

@@ -24,6 +24,8 @@ pub struct Order {
     pub number: u64,
     /// The box that has the device.
     pub to: NodeId,
+    /// Its life, as its heartbeats tell it: an order is for that one alone.
+    pub life: u64,
     /// The device.
     pub device: Name,
     /// What is to become of it.
@@ -82,6 +84,8 @@ pub enum Reason {
     TooMany = 7,
     /// The box takes orders from its own machine only, or not from this node.
     NotPermitted = 8,
+    /// The host is not among the nodes that may own the device.
+    NotAnOwner = 9,
 }
 
 /// Body of an outcome.
@@ -114,7 +118,7 @@ const FORCE: u8 = 1 << 1;
 
 impl Order {
     /// Bytes of the body.
-    pub const BYTES: usize = 80;
+    pub const BYTES: usize = 88;
 
     /// Decodes a body; `None` if it is short or has a value that is not listed.
     pub fn parse(body: &[u8]) -> Option<Self> {
@@ -123,6 +127,7 @@ impl Order {
         let order = Self {
             number: u64_at(body, 8)?,
             to: NodeId(array(body, 16)?),
+            life: u64_at(body, 80)?,
             device: Name::parse(body, 48)?,
             change: match body[0] {
                 1 => Change::Host(some_node(body, 32)??),
@@ -144,6 +149,7 @@ impl Order {
         put(out, 8, &self.number.to_be_bytes())?;
         put(out, 16, &self.to.0)?;
         self.device.emit(out, 48)?;
+        put(out, 80, &self.life.to_be_bytes())?;
         let change = match self.change {
             Change::Host(host) => {
                 put(out, 32, &host.0)?;
@@ -185,6 +191,7 @@ impl Outcome {
                 6 => Reason::NotTaken,
                 7 => Reason::TooMany,
                 8 => Reason::NotPermitted,
+                9 => Reason::NotAnOwner,
                 _ => return None,
             },
             step: match body[2] {

@@ -52,6 +52,7 @@ fn device(fields: Fields<'_>) -> Device {
             "nobody" => Assigned::Nobody,
             _ => Assigned::Host(node(&fields.0["assigned"]).expect("a host")),
         },
+        has_owners: fields.flag("has_owners"),
         group: Group::new(fields.number("group")),
     }
 }
@@ -79,6 +80,7 @@ fn order(fields: Fields<'_>) -> Order {
     Order {
         number: fields.wide("number"),
         to: node(&fields.0["to"]).expect("a box"),
+        life: fields.wide("life"),
         device: Name::new(fields.text("device")).expect("a name"),
         change: match fields.text("change") {
             "host" => Change::Host(node(&fields.0["host"]).expect("a host")),
@@ -110,6 +112,7 @@ fn outcome(fields: Fields<'_>) -> Outcome {
             "not_taken" => Reason::NotTaken,
             "too_many" => Reason::TooMany,
             "not_permitted" => Reason::NotPermitted,
+            "not_an_owner" => Reason::NotAnOwner,
             other => panic!("reason {other}"),
         },
         step: match fields.text("step") {
