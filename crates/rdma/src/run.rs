@@ -169,13 +169,14 @@ impl Engine {
             shared.schedule.stall(number, qp.attributes.peer);
             return;
         }
+        let mut has_sent = false;
         for _ in 0..BURST {
             let mut step = qp.answer(shared, memory, wire);
             if step == Step::Nothing {
                 step = qp.request(shared, now_ns, memory, wire);
             }
             match step {
-                Step::Done => {}
+                Step::Done => has_sent = true,
                 Step::Nothing => {
                     qp.place.is_ready = false;
                     return;
@@ -183,7 +184,12 @@ impl Engine {
                 Step::Full(peer) => {
                     if let Some(full_at) = self.full_at.get_mut(peer.0 as usize) {
                         *full_at = calls;
-                        shared.schedule.stall(number, peer);
+                        // It waits behind those that have not had their turn.
+                        if has_sent {
+                            shared.schedule.ready.push_back(number);
+                        } else {
+                            shared.schedule.stall(number, peer);
+                        }
                     } else {
                         qp.place.is_ready = false;
                     }
