@@ -17,7 +17,7 @@ fn group(number: u16) -> Option<Group> {
 
 /// `disk0` is in no group, `disk1` in group 7.
 fn leases() -> Leases {
-    let config = LeaseConfig { hold_ns: 1000 * MS, ..LeaseConfig::default() };
+    let config = LeaseConfig { hold_ns: 1000 * MS, recall_ns: 5000 * MS, ..LeaseConfig::default() };
     let device = |text, group| DeviceConfig { name: name(text), group };
     Leases::new(config, [device("disk0", None), device("disk1", group(7))])
 }
