@@ -10,7 +10,7 @@ use crate::cqe::{Cqe, Done, Status};
 use crate::event::{Event, Notice};
 use crate::qp::{Attributes, Init, Qp, State};
 use crate::ring::Blocks;
-use crate::shared::{Shared, Srq};
+use crate::shared::{GRH_BYTES, Shared, Srq};
 use crate::smt::Region;
 use crate::table::Table;
 use crate::wqe::{BLOCK_BYTES, Head, MAX_BLOCKS, MAX_RECEIVE_BLOCKS, SendOpcode};
@@ -428,6 +428,12 @@ impl Engine {
                 qp.lose_peer(&mut self.shared);
             }
         }
+    }
+
+    /// What datagrams of a peer find in front of them in their buffers, in place of a GRH; zeros until it is said.
+    pub fn set_grh(&mut self, peer: PeerId, grh: &[u8; GRH_BYTES]) -> Result<(), ControlError> {
+        *self.shared.grhs.get_mut(peer.0 as usize).ok_or(ControlError::Unknown)? = *grh;
+        Ok(())
     }
 
     /// There is a session with the peer again. QPs that had failed stay so.

@@ -13,9 +13,6 @@ use crate::ring::Bounded;
 use crate::shared::{Cursor, Failure, Shared};
 use crate::wqe::{BLOCK_BYTES, Block, Head, MAX_RECEIVE_BLOCKS, RECEIVE_FIRST, ReceiveWork, Sge};
 
-/// Bytes in front of a datagram's data in its buffer: the place of a GRH.
-pub(crate) const GRH_BYTES: u32 = 40;
-
 /// Whether request messages are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {

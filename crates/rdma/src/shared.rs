@@ -1,5 +1,8 @@
 //! What all QPs share, and what one of them needs to know of it.
 
+use alloc::boxed::Box;
+use alloc::vec;
+
 use etherslot_wire::bytes::put;
 use etherslot_wire::ddp::{Header, Opcode, Place, UNTAGGED_BYTES};
 
@@ -16,6 +19,9 @@ use crate::schedule::Schedule;
 use crate::smt::{Access, Denied, Smt};
 use crate::table::Table;
 use crate::wqe::Sge;
+
+/// Bytes in front of a datagram's data in its buffer.
+pub(crate) const GRH_BYTES: usize = 40;
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -39,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) srqs: Table<Srq>,
     pub(crate) events: Events,
     pub(crate) schedule: Schedule,
+    /// Of each peer: what is put in front of datagrams that came from it.
+    pub(crate) grhs: Box<[[u8; GRH_BYTES]]>,
     pub(crate) counters: Counters,
 }
 
@@ -181,6 +189,7 @@ impl Shared {
             srqs: Table::new(config.srqs),
             events: Events::new(config.events, config.cqs),
             schedule: Schedule::new(config.peers, config.qps),
+            grhs: vec![[0; GRH_BYTES]; config.peers].into_boxed_slice(),
             counters: Counters::default(),
             config: config.clone(),
         }

@@ -3,7 +3,7 @@
 mod pair;
 
 use etherslot_rdma::{
-    Access, Cqe, Done, Event, Flag, Layout, Notice, PeerId, Qpn, Region, SendOpcode, SendWork, Service, Sge,
+    Access, Cqe, Done, Event, Flag, Layout, Notice, PeerId, Region, SendOpcode, SendWork, Service, Sge,
     State, Status, flag,
 };
 use pair::{PD, PEER, Pair, work};
@@ -228,7 +228,7 @@ fn push_and_pull_store_flags_on_either_side_behind_the_data() {
 #[test]
 fn a_window_serves_until_the_peer_invalidates_it() {
     let mut pair = Pair::connected(Service::Rc);
-    let (region, there) = (pair.nodes[1].all, pair.nodes[0].all);
+    let region = pair.nodes[1].all;
     let window = pair.nodes[1].engine.allocate_window(PD).unwrap() | 0x77;
     for zero_based in [false, true] {
         pair.nodes[1].post(&SendWork {
@@ -270,7 +270,6 @@ fn a_window_serves_until_the_peer_invalidates_it() {
     pair.settle();
     assert_eq!(only(&pair.nodes[0].sent()).status, Status::RemoteAccess);
     assert_ne!(bytes(&pair, 1, THERE, 8), [9; 8]);
-    let _ = there;
 }
 
 #[test]
@@ -281,6 +280,8 @@ fn datagrams_say_whom_they_are_from_and_find_their_buffers_behind_a_grh() {
         pair.nodes[1].post_receive(id, &[sge]);
     }
     let target = u64::from(PEER.0) | u64::from(pair.nodes[1].qp.0) << 32;
+    pair.nodes[1].engine.set_grh(PEER, &[0x60; 40]).unwrap();
+    assert!(pair.nodes[1].engine.set_grh(PeerId(0xFFFF), &[0; 40]).is_err());
     let from = pair.nodes[0].sge(HERE, 1024);
     let datagram =
         |q_key, id| SendWork { remote_to: target, remote_stag: q_key, ..work(SendOpcode::Send, id) };
@@ -300,7 +301,7 @@ fn datagrams_say_whom_they_are_from_and_find_their_buffers_behind_a_grh() {
     assert_eq!(seen, [(0, 40 + 1024, source, None), (1, 41, source, Some(77))]);
     assert_eq!(bytes(&pair, 1, THERE + 41, 1023), bytes(&pair, 0, HERE + 1, 1023));
     assert_eq!(pair.nodes[1].engine.counters().dropped_q_key, 1);
-    let _ = (PeerId(0), Qpn(0));
+    assert_eq!(bytes(&pair, 1, THERE, 40), [0x60; 40]);
 }
 
 #[test]
@@ -432,4 +433,24 @@ fn regions_in_pages_are_as_good_as_those_in_one_piece() {
             *byte ^= 0x5A;
         }
     }
+    // And so are windows on them.
+    let window = pair.nodes[1].engine.allocate_window(PD).unwrap() | 9;
+    let region = Region { access: Access::ALL, key: 2, ..region };
+    let stag = pair.nodes[1].engine.register(&region).unwrap();
+    let (from, length) = (5000, 6000);
+    pair.nodes[1].post(&SendWork {
+        remote_to: region.base + from,
+        remote_stag: window,
+        immediate: 1 | 1 << 31,
+        operands: [u64::from(stag), length],
+        ..work(SendOpcode::Bind, 2)
+    });
+    pair.settle();
+    assert_eq!(only(&pair.nodes[1].sent()).status, Status::Success);
+    let sge = pair.nodes[0].sge(HERE, length as u32);
+    pair.nodes[0].post(&SendWork { remote_stag: window, sges: &[sge], ..work(SendOpcode::Read, 3) });
+    pair.settle();
+    let list = &there[from as usize..(from + length) as usize];
+    let expected: Vec<u8> = list.iter().map(|&at| pair.nodes[1].ram.bytes[at as usize]).collect();
+    assert_eq!(bytes(&pair, 0, HERE, length as usize), expected);
 }

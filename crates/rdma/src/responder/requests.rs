@@ -3,12 +3,12 @@
 use etherslot_wire::ddp::{Opcode, Place, queue};
 use etherslot_wire::rdmap::{AtomicRequest, Cause, Datagram, IMMEDIATE_BYTES, ReadRequest, Verdict};
 
-use super::{GRH_BYTES, Hold, Inbound, Receiving, Request};
+use super::{Hold, Inbound, Receiving, Request};
 use crate::config::{PeerId, Qpn};
 use crate::cqe::{Done, Status};
 use crate::memory::Memory;
 use crate::qp::{Qp, Service};
-use crate::shared::{Cursor, Failure, Shared};
+use crate::shared::{Cursor, Failure, GRH_BYTES, Shared};
 use crate::smt::Access;
 
 impl Qp {
@@ -373,15 +373,15 @@ impl Qp {
             return;
         }
         let Some(receiving) = self.responder.receiving else { return };
-        if u64::from(GRH_BYTES) + data.len() as u64 > receiving.room {
+        if (GRH_BYTES + data.len()) as u64 > receiving.room {
             shared.counters.dropped_too_long += 1;
             return;
         }
         let responder = &self.responder;
         let sge = |index| responder.sge(index);
         let who = self.who();
-        // There is no GRH on this wire.
-        let grh = [0; GRH_BYTES as usize];
+        // There is no GRH on this wire; programs may look for one all the same.
+        let grh = shared.grhs.get(from.0 as usize).copied().unwrap_or([0; GRH_BYTES]);
         let placed = shared
             .smt
             .scatter(memory, who, sge, Cursor::default(), &grh)
@@ -402,7 +402,7 @@ impl Qp {
         self.taken(shared);
         let has_immediate = matches!(request.opcode, Opcode::SendImmediate | Opcode::SendSolicitedImmediate);
         let is_solicited = request.opcode.is_solicited();
-        let bytes = GRH_BYTES + data.len() as u32;
+        let bytes = (GRH_BYTES + data.len()) as u32;
         debug_assert!(self.init.service == Service::Ud);
         self.deliver(shared, |cqe| {
             cqe.bytes = bytes;
