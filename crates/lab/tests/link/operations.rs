@@ -40,17 +40,33 @@ fn scraped(path: &Path) -> String {
 struct Listener(BufReader<ChildStdout>);
 
 impl Listener {
-    /// The next record of this kind that says `what`.
+    /// The next record of this kind that says `what`. Counters come every 200 ms, so it never waits for ever.
     fn next(&mut self, event: &str, what: Option<&str>) -> Value {
-        loop {
+        let mut passed = Vec::new();
+        for _ in 0..200 {
             let mut line = String::new();
             assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the stream ended before {event} {what:?}");
             let record: Value = serde_json::from_str(&line).unwrap();
             if record["event"] == event && what.is_none_or(|what| record["what"] == what) {
                 return record;
             }
+            passed.push(format!("{} {}", record["event"], record["what"]));
         }
+        panic!("no {event} {what:?} among {passed:?}");
     }
+}
+
+/// What a vfio-user client says first: `VFIO_USER_VERSION`, 0.1.
+fn greeting() -> Vec<u8> {
+    let capabilities = b"{\"capabilities\":{}}\0";
+    let mut message = Vec::new();
+    message.extend(1_u16.to_le_bytes());
+    message.extend(1_u16.to_le_bytes());
+    message.extend((16 + 4 + capabilities.len() as u32).to_le_bytes());
+    message.extend([0; 8]);
+    message.extend([0, 0, 1, 0]);
+    message.extend(capabilities);
+    message
 }
 
 fn told(output: &Output) -> String {
@@ -104,16 +120,18 @@ fn an_operator_sees_what_nodes_count_and_what_happens_to_them() {
 
     story.tell("the box is killed");
     io_box_daemon.kill();
+    // What the session's end does to the slots is told before the end itself.
+    records.next("slot", Some("detached"));
     let dead = records.next("session", Some("dead"));
     assert_eq!((&dead["peer"], &dead["why"]), (&"02:00:00:00:00:02".into(), &"the peer is silent".into()));
-    records.next("slot", Some("detached"));
     drop(silent);
     io_box_daemon.restart(&io_box).unwrap();
     records.next("session", Some("up"));
     records.next("slot", Some("attached"));
 
     story.tell("a guest comes and goes");
-    let guest = UnixStream::connect(&socket).unwrap();
+    let mut guest = UnixStream::connect(&socket).unwrap();
+    guest.write_all(&greeting()).unwrap();
     assert_eq!(records.next("guest", None)["is_connected"], true);
     guest.shutdown(Shutdown::Both).unwrap();
     assert_eq!(records.next("guest", None)["is_connected"], false);
