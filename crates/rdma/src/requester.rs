@@ -149,6 +149,7 @@ impl Requester {
     pub(crate) fn empty(&mut self) {
         self.started.clear();
         self.awaited.clear();
+        self.taken = self.number;
         self.sq.clear();
         self.next = self.sq.tail();
         self.cursor = 0;

@@ -222,6 +222,30 @@ fn an_answer_that_was_lost_is_asked_for() {
 }
 
 #[test]
+fn not_ready_is_said_once_and_an_ended_qp_waits_for_nothing() {
+    let mut pair = Pair::with(Service::Rc, |_, attributes| Attributes { question_us: 50, ..attributes });
+    pair.nodes[0].post(&send(b"x", 1));
+    pair.transmit(0);
+    while pair.carry(0) {}
+    // The question comes while the answer is on its way.
+    pair.now_ns += 60 * US;
+    let now_ns = pair.now_ns;
+    pair.nodes[0].engine.handle_timeout(now_ns);
+    pair.transmit(0);
+    assert_eq!(pair.nodes[0].engine.counters().questions_sent, 1);
+    pair.transmit(1);
+    while pair.carry(0) {}
+    pair.transmit(1);
+    assert_eq!(pair.nodes[1].engine.counters().not_ready_sent, 1);
+    assert_eq!(pair.nodes[1].cable.sent.len(), 1);
+    let qp = pair.nodes[0].qp;
+    pair.nodes[0].engine.modify_qp(qp, State::Error, None).unwrap();
+    pair.run(MS);
+    assert_eq!(pair.nodes[0].engine.deadline_ns(), None);
+    assert_eq!(pair.nodes[0].engine.counters().questions_sent, 1);
+}
+
+#[test]
 fn a_full_session_holds_messages_back_and_loses_none() {
     let mut pair = Pair::connected(Service::Rc);
     for node in &mut pair.nodes {

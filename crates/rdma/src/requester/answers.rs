@@ -55,6 +55,9 @@ impl Qp {
     fn hear_not_ready(&mut self, shared: &mut Shared, now_ns: u64, number: u32, wait_us: u32) {
         let attributes = self.attributes;
         let requester = &mut self.requester;
+        if requester.started.is_empty() {
+            return;
+        }
         requester.progress += 1;
         requester.rewind(number);
         if requester.rnr_left == 0 {

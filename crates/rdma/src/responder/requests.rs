@@ -44,11 +44,12 @@ impl Qp {
             }
             return;
         }
-        responder.due = Some(match responder.hold {
-            Hold::No => Verdict::Taken,
-            Hold::Fresh => Verdict::NoQp { qp: self.number.0 },
-            Hold::NotReady => Verdict::NotReady { wait_us: self.attributes.rnr_wait_us },
-        });
+        responder.due = match responder.hold {
+            Hold::No => Some(Verdict::Taken),
+            Hold::Fresh => Some(Verdict::NoQp { qp: self.number.0 }),
+            // It has been said; said twice it could be heard after the new beginning.
+            Hold::NotReady => return,
+        };
         self.wake(shared);
     }
 

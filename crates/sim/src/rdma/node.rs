@@ -174,6 +174,8 @@ impl Node {
                 ord: 3,
                 ird: 3,
                 rnr_wait_us: 200,
+                // Often, so that questions meet everything else.
+                question_us: 300,
                 q_key: Q_KEY,
                 ..Attributes::default()
             };
