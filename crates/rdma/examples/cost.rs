@@ -184,6 +184,24 @@ fn measure(rounds: u64, burst: u64, post: impl Fn(&mut Node, u32), receives: boo
     each
 }
 
+/// Registers a region of so many bytes, page list and all, and removes it; nanoseconds of the registration.
+fn register(bytes: u64, rounds: u32) -> f64 {
+    let mut engine = Engine::new(&Config::default());
+    let mut spent_ns = 0;
+    for _ in 0..rounds {
+        let began = Instant::now();
+        let pages: Vec<u64> = (0..bytes / 4096).map(|page| 0x7F00_0000_0000 + page * 4096).collect();
+        let layout = Layout::Pages { shift: 12, offset: 0, pages: &pages };
+        let region = Region { pd: Pd(0), access: Access::ALL, base: 0, length: bytes, key: 1, layout };
+        let stag = engine.register(&region).expect("a region");
+        spent_ns += began.elapsed().as_nanos();
+        engine.deregister(stag).expect("it is there");
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
+    let each = spent_ns as f64 / f64::from(rounds);
+    each
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let rounds = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(200_000);
@@ -250,6 +268,15 @@ fn main() {
             }),
         ),
     ];
+    if only.is_none() {
+        for (name, bytes, rounds) in [
+            ("register-4-KiB", 4096, 10_000),
+            ("register-1-MiB", 1 << 20, 1000),
+            ("register-1-GiB", 1 << 30, 5),
+        ] {
+            println!("{name} {:.0} ns", register(bytes, rounds));
+        }
+    }
     for (name, burst, receives, post) in &kinds {
         if only.as_ref().is_none_or(|only| only == name) {
             println!("{name} {:.0} ns", measure(rounds / burst, *burst, post, *receives));
