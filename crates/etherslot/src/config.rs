@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, Group, HostOptions, Interrupts, LinkOptions,
-    ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, NamespaceOptions, NvmeOptions, PublicKey, Routes,
-    SecurityOptions, SessionOptions, SlotOptions, Wanted,
+    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, FailoverPolicy, Group, HostOptions,
+    Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NamespaceOptions,
+    NvmeOptions, PublicKey, Routes, SecurityOptions, SessionOptions, SlotOptions, Wanted,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -133,6 +133,12 @@ struct Device {
     queue_pairs: Option<u16>,
     #[serde(default, deserialize_with = "value::cmb_bytes")]
     cmb_bytes: Option<u32>,
+    /// What becomes of it when its host is lost.
+    #[serde(default)]
+    on_host_loss: HostLoss,
+    /// The hosts to which it moves then, in this order.
+    #[serde(default, deserialize_with = "value::host_names")]
+    standby: Vec<Name>,
     /// The nodes that may have it, if not all.
     #[serde(default, deserialize_with = "value::public_keys")]
     owners: Option<Vec<PublicKey>>,
@@ -187,6 +193,16 @@ struct Slot {
     interrupts: Option<InterruptKind>,
     #[serde(default)]
     hot_plug: Option<HotPlug>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum HostLoss {
+    /// It stays with its host, or its group.
+    #[default]
+    Keep,
+    /// It moves to another.
+    Move,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -334,11 +350,32 @@ fn device_options(
     others: &[DeviceOptions],
     fabric: Option<&FabricOptions>,
 ) -> Result<DeviceOptions> {
-    let Device { name, serial, group, model, queue_pairs, cmb_bytes, owners, namespaces, .. } = device;
+    let Device {
+        name,
+        serial,
+        group,
+        model,
+        queue_pairs,
+        cmb_bytes,
+        owners,
+        namespaces,
+        on_host_loss,
+        standby,
+        ..
+    } = device;
     ensure!(
         group.is_none() || fabric.is_some(),
         "[[device]] group belongs to a fabric: add [fabric], or remove it"
     );
+    ensure!(
+        on_host_loss == HostLoss::Keep || fabric.is_some(),
+        "[[device]] on_host_loss = \"move\" needs other hosts to be known: add [fabric]"
+    );
+    ensure!(
+        on_host_loss == HostLoss::Move || standby.is_empty(),
+        "[[device]] standby is for a device that moves: add on_host_loss = \"move\""
+    );
+    let failover = (on_host_loss == HostLoss::Move).then_some(FailoverPolicy { standby });
     ensure!(
         others.iter().all(|other| other.name != name),
         "[[device]] name = {name:?} stands twice: names are unique in a box"
@@ -355,7 +392,7 @@ fn device_options(
         namespaces,
     };
     let group = group.or_else(|| fabric?.group);
-    Ok(DeviceOptions { name, group, owners, nvme })
+    Ok(DeviceOptions { name, group, failover, owners, nvme })
 }
 
 fn namespace_options(device: &str, namespace: Namespace) -> Result<NamespaceOptions> {

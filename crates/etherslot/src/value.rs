@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use etherslot_runtime::options::{
-    Address, Group, Impairment, ListenAddress, MAX_PATHS, MAX_PAYLOAD_BYTES, PublicKey,
+    Address, Group, Impairment, ListenAddress, MAX_PATHS, MAX_PAYLOAD_BYTES, Name, PublicKey,
 };
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
@@ -171,6 +171,16 @@ pub(crate) fn qemu_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stri
 /// `[[slot]] hot_plug.id`.
 pub(crate) fn some_qemu_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     checked(deserializer, |id| as_qemu_id(id).map(Some))
+}
+
+/// `[[device]] standby`.
+pub(crate) fn host_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Name>, D::Error> {
+    checked(deserializer, |names: Vec<String>| {
+        let name = |text: String| {
+            Name::new(&text).ok_or_else(|| format!("{text:?} is no name of a host: those have 1 to 32 bytes"))
+        };
+        names.into_iter().map(name).collect::<Result<_, _>>()
+    })
 }
 
 /// A device's name, in the box and for a slot.

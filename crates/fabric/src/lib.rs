@@ -7,6 +7,7 @@
 mod announcer;
 mod asker;
 mod directory;
+mod failover;
 mod leases;
 mod member;
 mod quality;
@@ -14,6 +15,7 @@ mod quality;
 pub use announcer::{Announcer, Identity};
 pub use asker::{Asked, Asker};
 pub use directory::{Directory, DirectoryConfig, DirectoryCounters, Event, Known, NodeEvent, Presence};
+pub use failover::{Candidate, Failover, Policy};
 pub use leases::{
     Action, Denied, DeviceConfig, Image, Key, Lease, LeaseConfig, LeaseCounters, Leases, Owner, RecallKind,
 };

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_fabric::{DeviceConfig, Leases, Owner};
+use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::Function as _;
@@ -157,6 +157,8 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
             let name = &options.run.name;
             let mut fabric = Fabric::open(fabric, name, Role::Box, &options.links, &station, told.clone())?;
             fabric.restore(station.clock.now_ns(), &mut leases)?;
+            let policies = options.devices.iter().map(|device| device.failover.clone());
+            fabric.set_failover(Failover::new(policies));
             node = node.with_leases(leases);
             Some(fabric)
         }

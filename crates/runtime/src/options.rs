@@ -12,6 +12,8 @@ pub use etherslot_node::MAX_PAYLOAD_BYTES;
 pub use etherslot_node::seal::{Peers, PublicKey};
 pub use etherslot_session::MAX_PATHS;
 
+pub use etherslot_fabric::Policy as FailoverPolicy;
+pub use etherslot_wire::control::Name;
 pub use etherslot_wire::discovery::Group;
 
 pub use crate::fabric::Wanted;
@@ -264,6 +266,8 @@ pub struct DeviceOptions {
     pub name: String,
     /// Its assignment group.
     pub group: Option<Group>,
+    /// To whom it moves when its host is lost, if it does.
+    pub failover: Option<FailoverPolicy>,
     /// The nodes that may have it, if not all.
     pub owners: Option<Vec<PublicKey>>,
     /// The NVMe controller it is.

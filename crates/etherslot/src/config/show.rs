@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use etherslot_runtime::control;
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, HostOptions, HotPlugOptions, Interrupts,
-    LinkKind, LinkOptions, LoopOptions, Peers, PublicKey, SecurityOptions, SessionOptions, SlotOptions,
-    Wanted, XdpMode,
+    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions, HotPlugOptions,
+    Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey, SecurityOptions, SessionOptions,
+    SlotOptions, Wanted, XdpMode,
 };
 use toml::Value;
 
@@ -211,7 +211,7 @@ fn of_fabric(page: &mut Page, fabric: &FabricOptions, is_box: bool) {
 }
 
 fn of_device(page: &mut Page, device: &DeviceOptions) {
-    let DeviceOptions { name, group, owners, nvme } = device;
+    let DeviceOptions { name, group, failover, owners, nvme } = device;
     page.table("[[device]]");
     page.text("kind", "nvme");
     page.text("name", name);
@@ -219,6 +219,10 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
     page.text("model", &nvme.model);
     if let Some(group) = group {
         page.value("group", i64::from(group.get()));
+    }
+    if let Some(FailoverPolicy { standby }) = failover {
+        page.value("on_host_loss", "move");
+        page.texts("standby", standby.iter().map(Name::as_str));
     }
     if let Some(owners) = owners {
         page.texts::<&PublicKey>("owners", owners);

@@ -164,6 +164,20 @@ fn in_a_fabric_a_slot_needs_no_address() {
     let options = parse::<BoxFile>(&io_box, &plain()).unwrap();
     assert_eq!(options.devices[0].group, Group::new(7));
     refuses::<BoxFile>(BOX, &[("serial = ", "group = 7\nserial = ", 6, "add [fabric]")]);
+
+    let moves = "on_host_loss = \"move\"\nstandby = [\"host-b\", \"host-c\"]\nserial = ";
+    let moving = io_box.replace("serial = ", moves);
+    let options = parse::<BoxFile>(&moving, &plain()).unwrap();
+    assert_eq!(options.devices[0].failover.as_ref().unwrap().standby.len(), 2);
+    refuses::<BoxFile>(
+        &moving,
+        &[
+            ("on_host_loss = \"move\"\n", "", 8, "add on_host_loss"),
+            ("[fabric]\ngroup = 7\n", "", 6, "add [fabric]"),
+            ("\"move\"", "\"run\"", 11, "`keep`"),
+            ("host-b", "", 12, "1 to 32"),
+        ],
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! some minutes: `./run test fabric`.
 
 mod discovery;
+mod failover;
 mod machine;
 mod moves;
 mod owners;

@@ -42,7 +42,13 @@ impl Stand {
     }
 
     /// Of box `number`, 1 or 2, which has these disks, called `diskN`; the first box is the rendezvous that all know.
-    pub(crate) fn box_config(&self, number: u16, fabric: &str, disks: RangeInclusive<u16>) -> String {
+    pub(crate) fn box_config(
+        &self,
+        number: u16,
+        fabric: &str,
+        disks: RangeInclusive<u16>,
+        device: &str,
+    ) -> String {
         let mut config = format!(
             "[node]\nname = \"box-{number}\"\n[link]\nkind = \"udp\"\nlisten = \"10.7.0.2:470{number}\"\n\
              [fabric]\nstate = \"{}\"\n{fabric}\n",
@@ -56,7 +62,7 @@ impl Stand {
             }
             let _ = write!(
                 config,
-                "[[device]]\nkind = \"nvme\"\nname = \"disk{disk}\"\nserial = \"ES000{disk}\"\n\
+                "[[device]]\nkind = \"nvme\"\nname = \"disk{disk}\"\nserial = \"ES000{disk}\"\n{device}\
                  [[device.namespace]]\npath = \"{}\"\n",
                 path.display()
             );
@@ -75,7 +81,18 @@ impl Stand {
         fabric: &str,
         disks: RangeInclusive<u16>,
     ) -> (Daemon, String) {
-        let config = self.box_config(number, fabric, disks);
+        self.start_box_with(number, fabric, disks, "")
+    }
+
+    /// The same, with more lines for each disk.
+    pub(crate) fn start_box_with(
+        &self,
+        number: u16,
+        fabric: &str,
+        disks: RangeInclusive<u16>,
+        device: &str,
+    ) -> (Daemon, String) {
+        let config = self.box_config(number, fabric, disks, device);
         let name = format!("box-{number}");
         (Daemon::start(&self.run, &self.net, Role::Box, &name, &config).unwrap(), config)
     }

@@ -9,13 +9,13 @@ pub mod view;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use etherslot_fabric::{
-    Counters, DirectoryConfig, DirectoryCounters, Event, Identity, Known, LeaseConfig, LeaseCounters, Leases,
-    Member, MemberConfig, NodeEvent, Place as _, Presence, To,
+    Candidate, Counters, DirectoryConfig, DirectoryCounters, Event, Failover, Identity, Known, LeaseConfig,
+    LeaseCounters, Leases, Member, MemberConfig, NodeEvent, Place as _, Presence, To,
 };
 use etherslot_netio::Address;
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Device, DeviceState, Group, MAX_DEVICES, Role};
+use etherslot_wire::discovery::{Change, Device, DeviceState, Group, MAX_DEVICES, Order, Role};
 
 pub(crate) use find::Found;
 pub use find::Wanted;
@@ -34,6 +34,8 @@ use crate::{StartError, identity};
 
 /// What everybody on an Ethernet hears.
 const EVERYBODY: Address = Address::Mac([0xFF; 6]);
+/// How often a box looks whether hosts of its devices are lost.
+const FAILOVER_LOOK_NS: u64 = 50_000_000;
 
 /// An order, as it is asked for at a control socket.
 #[derive(Clone, Debug)]
@@ -50,6 +52,9 @@ pub(crate) struct Fabric {
     /// What a box tells of its devices: what does not change, with what its leases say.
     devices: Vec<Device>,
     keeping: Keeping,
+    /// What becomes of a box's devices whose hosts are lost.
+    failover: Failover,
+    failover_look_ns: u64,
     /// Of a node with keys.
     tags: Option<Tags>,
     /// Something was heard that may tell where a slot's device is.
@@ -127,7 +132,16 @@ impl Fabric {
             takes_orders: options.orders,
         });
         let keeping = if role == Role::Box { Keeping::at(options, name)? } else { Keeping::nowhere() };
-        Ok(Self { member, devices, keeping, tags, is_news: false, teller: Teller::default() })
+        Ok(Self {
+            member,
+            devices,
+            keeping,
+            failover: Failover::new([]),
+            failover_look_ns: 0,
+            tags,
+            is_news: false,
+            teller: Teller::default(),
+        })
     }
 
     /// What is heard is to be told to `teller`.
@@ -170,9 +184,38 @@ impl Fabric {
             let node = self.member.identity().node;
             self.tell_device(&node, Some(&before), &now);
         }
+        self.fail_over(now_ns, leases);
         let progress = self.member.poll(now_ns, &self.devices, Some(leases));
         self.log_events();
         progress
+    }
+
+    /// Says to whom devices move whose hosts are lost.
+    pub(crate) fn set_failover(&mut self, failover: Failover) {
+        self.failover = failover;
+    }
+
+    /// Gives devices whose hosts are lost to others.
+    fn fail_over(&mut self, now_ns: u64, leases: &mut Leases) {
+        if self.failover.is_idle() || now_ns < self.failover_look_ns {
+            return;
+        }
+        self.failover_look_ns = now_ns + FAILOVER_LOOK_NS;
+        let nodes = self.member.directory().nodes();
+        let hosts = nodes.filter(|(_, known)| known.role == Role::Host && known.presence == Presence::Up);
+        let hosts: Vec<Candidate> =
+            hosts.map(|(&node, known)| Candidate { node, name: known.name, group: known.group }).collect();
+        while let Some((device, to)) = self.failover.poll(now_ns, leases.iter(), &hosts) {
+            tracing::warn!(
+                device = device.as_str(),
+                to = self.name_of(&to),
+                "the device's host is lost: it moves"
+            );
+            let own = self.member.identity().node;
+            let change = Change::Host(to);
+            let order = Order { number: 0, to: own, device, change, dry_run: false, force: false };
+            self.member.order(now_ns, order, Some(leases));
+        }
     }
 
     /// A round of a host.
