@@ -211,9 +211,9 @@ impl Fabric {
                 to = self.name_of(&to),
                 "the device's host is lost: it moves"
             );
-            let own = self.member.identity().node;
+            let Identity { node, life, .. } = *self.member.identity();
             let change = Change::Host(to);
-            let order = Order { number: 0, to: own, device, change, dry_run: false, force: false };
+            let order = Order { number: 0, to: node, life, device, change, dry_run: false, force: false };
             self.member.order(now_ns, order, Some(leases));
         }
     }
