@@ -1,6 +1,6 @@
 //! Who may own a device is the box's configuration, whatever operators order.
 
-use etherslot_lab::{Daemon, Role, Side, etherslot_command, node_keys};
+use etherslot_lab::{Side, etherslot_command, node_keys};
 use serde_json::Value;
 
 use crate::Story;
@@ -20,10 +20,8 @@ fn public_key(stand: &Stand, name: &str) -> String {
 fn a_device_with_owners_is_not_ordered_to_another_host() {
     let story = Story::begin();
     let stand = Stand::new("fabric-owners");
-    let serial = "serial = \"ES0001\"\n";
-    let owners = format!("{serial}owners = [{:?}]\n", public_key(&stand, "host-a"));
-    let config = stand.box_config(1, "rendezvous = true", 1..=1).replace(serial, &owners);
-    let _box_1 = Daemon::start(&stand.run, &stand.net, Role::Box, "box-1", &config).unwrap();
+    let owners = format!("owners = [{:?}]\n", public_key(&stand, "host-a"));
+    let _box_1 = stand.start_box_with(1, "rendezvous = true", 1..=1, &owners);
     let a = Host::start(&stand, 'a', "disk1", 7, 0);
     a.wait_ready();
     let b = Host::start(&stand, 'b', "disk1", 8, 0);
