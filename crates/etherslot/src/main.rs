@@ -24,9 +24,11 @@ use clap::{Args, Parser, Subcommand};
 use etherslot_runtime::options::ListenAddress;
 use tracing_subscriber::EnvFilter;
 
+const EXIT_STATUS: &str = "Exit status: 0, done; 1, not done, and why is on standard error; 2, wrong usage.";
+
 /// PCI Express over plain Ethernet.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, after_help = EXIT_STATUS)]
 struct Cli {
     /// What to log: a level, or directives such as `etherslot_node=debug`. The default is info, but warn for `nvme`.
     #[arg(long, global = true, env = "ETHERSLOT_LOG", value_name = "FILTER")]

@@ -117,6 +117,23 @@ mod tests {
         assert_eq!(parse(b"GET /\xFF HTTP/1.1\r\n\r\n"), Parsed::Refused(Status::BadRequest));
     }
 
+    proptest::proptest! {
+        /// Bytes of anybody are refused or waited for, and what has been understood stays so whatever follows.
+        #[test]
+        fn no_bytes_end_it_and_none_that_follow_change_it(
+            lines in proptest::collection::vec("[ -~\\r\\n]{0,20}|GET /metrics HTTP/1.1\\r?", 0..6),
+            noise in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
+        ) {
+            let text = lines.join("\n").into_bytes();
+            let parsed = parse(&text);
+            parse(&noise);
+            if parsed != Parsed::Part && !text.windows(2).any(|it| it == b"\n\n") {
+                let more = [&text[..], &noise].concat();
+                proptest::prop_assert_eq!(parse(&more), parsed);
+            }
+        }
+    }
+
     #[test]
     fn a_length_is_that_of_the_body_that_follows() {
         let text = String::from_utf8(metrics("aé\n", false)).unwrap();
