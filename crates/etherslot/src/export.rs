@@ -43,6 +43,9 @@ pub(crate) struct Export {
     /// Where the control socket is to be, if not in its usual folder.
     #[arg(long, env = "ETHERSLOT_CONTROL", value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Serve metrics for Prometheus at this place, as in 127.0.0.1:9464 or `unix:/PATH`.
+    #[arg(long, env = "ETHERSLOT_METRICS", value_name = "ADDRESS")]
+    metrics: Option<ListenAddress>,
 }
 
 fn export_name(text: &str) -> Result<String, String> {
@@ -79,7 +82,7 @@ fn names(devices: &[String], given: Vec<String>) -> Result<Vec<String>> {
 
 impl Export {
     pub(crate) fn run(self) -> Result<()> {
-        let Self { devices, nsid, reach, nbd, name, read_only, patience, control } = self;
+        let Self { devices, nsid, reach, nbd, name, read_only, patience, control, metrics } = self;
         let names = names(&devices, name)?;
         let driver = nvme::Config { nsid, ..export::driver(patience) };
         let (node, client) = match reach.member()? {
@@ -93,7 +96,7 @@ impl Export {
             }
             None => (node_name(PURPOSE), reach.connect_all(&devices, PURPOSE, driver, None)?),
         };
-        Ok(export::run(client, ExportOptions { node, control, names, read_only, addresses: nbd })?)
+        Ok(export::run(client, ExportOptions { node, control, metrics, names, read_only, addresses: nbd })?)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use etherslot_node::seal::PublicKey;
-use etherslot_node::{HostNode, Security, SlotConfig};
+use etherslot_node::{HostNode, Security, SessionEvent, SlotConfig};
 use etherslot_session::Config as SessionConfig;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::Group;
@@ -142,6 +142,11 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
     /// What was counted.
     pub fn counters(&self) -> &Counters {
         &self.controller.counters
+    }
+
+    /// The next session that came up or died ([`HostNode::session_event`]).
+    pub fn session_event(&mut self) -> Option<SessionEvent<A>> {
+        self.machine.node_mut().session_event()
     }
 
     /// The node, for its counters and sessions.

@@ -14,6 +14,7 @@ use etherslot_storage::ram::RamMedium;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Assigned, Device as Told, DeviceState, Role, Serial, is_discovery};
 
+use crate::carrier::Carriers;
 use crate::control::Control;
 use crate::events;
 use crate::fabric::{self, Fabric};
@@ -165,7 +166,7 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     };
     let mut control = Control::open(&options.run, &station.sleeper)?
         .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?
-        .with_links(&options.links);
+        .with_carriers(Carriers::of(&options.links));
     let teller = control.teller();
     if let Some(fabric) = &mut fabric {
         fabric.tell_to(teller.clone());

@@ -26,7 +26,9 @@ use etherslot_nbd::Disks;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::is_discovery;
 
+use crate::carrier::Carriers;
 pub use crate::clock::Clock;
+use crate::events::{Event, SlotChange, Teller};
 use crate::fabric::{Fabric, Found, Wanted};
 use crate::options::{
     FabricOptions, LinkOptions, LoopOptions, PublicKey, Routes, SecurityOptions, SessionOptions, Via,
@@ -133,6 +135,8 @@ struct Member {
     wanted: Wanted,
     peer: Via,
     initiator: Initiator<Via>,
+    /// Whether those who listen know it as attached.
+    is_attached: bool,
 }
 
 impl Member {
@@ -180,6 +184,7 @@ fn find(
 pub struct Client {
     pub(crate) station: Station,
     pub(crate) fabric: Option<Fabric>,
+    pub(crate) carriers: Carriers,
     members: Vec<Member>,
     now_ns: u64,
 }
@@ -228,10 +233,11 @@ impl Client {
             }
             initiator.set_group(fabric.as_ref().and_then(Fabric::group));
             let (name, wanted) = (device.name.clone(), device.wanted.clone());
-            members.push(Member { name, wanted, peer: *first, initiator });
+            members.push(Member { name, wanted, peer: *first, initiator, is_attached: false });
         }
         let now_ns = station.clock.now_ns();
-        Ok(Self { station, fabric, members, now_ns })
+        let carriers = Carriers::of(&options.links);
+        Ok(Self { station, fabric, carriers, members, now_ns })
     }
 
     /// Goes round until all disks are known and ready, or says what is in the way after `patience`.
@@ -292,6 +298,20 @@ impl Client {
         progress
     }
 
+    /// Tells what has become of sessions and devices since the last call.
+    pub(crate) fn tell(&mut self, teller: &Teller) {
+        for (slot, member) in self.members.iter_mut().enumerate() {
+            while let Some(event) = member.initiator.session_event() {
+                teller.tell(|| event.into());
+            }
+            let is_attached = member.initiator.has_device();
+            if std::mem::replace(&mut member.is_attached, is_attached) != is_attached {
+                let what = if is_attached { SlotChange::Attached } else { SlotChange::Detached };
+                teller.tell(|| Event::Slot { slot, device: member.name.clone(), what });
+            }
+        }
+    }
+
     /// The end of its work: rings the doorbells of what was submitted, and sends. True if something was sent.
     #[inline]
     pub fn transmit(&mut self) -> bool {
@@ -306,7 +326,7 @@ impl Client {
     /// The end of the round: sleeps if nothing was done for a while, until `deadline_ns` at most.
     #[inline]
     pub fn rest(&mut self, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
-        let Self { station, fabric, members, now_ns } = self;
+        let Self { station, fabric, members, now_ns, .. } = self;
         let own = || members.iter().filter_map(|member| member.initiator.deadline_ns());
         let fabric_ns = || fabric.as_ref().map(|fabric| fabric.deadline_ns(*now_ns));
         station.end_round(progress, || own().chain(deadline_ns).chain(fabric_ns()).min())

@@ -10,7 +10,7 @@ use crate::desk::{Clerk, Desk, Heard, Limits};
 use crate::events::{Event, SCHEMA, Teller, now_ms};
 use crate::follower::Follower;
 use crate::metrics::Metrics;
-use crate::options::{LinkOptions, LoopOptions};
+use crate::options::LoopOptions;
 use crate::sleeper::Sleeper;
 use crate::stat::NodeStat;
 use crate::streams::{ListenAddress, ListenError, Listening};
@@ -166,9 +166,9 @@ impl Control {
         Ok(self)
     }
 
-    /// Watching the carriers of these links.
-    pub(crate) fn with_links(mut self, links: &[LinkOptions]) -> Self {
-        self.carriers = Carriers::of(links);
+    /// Watching these carriers.
+    pub(crate) fn with_carriers(mut self, carriers: Carriers) -> Self {
+        self.carriers = carriers;
         self
     }
 

@@ -31,6 +31,8 @@ pub struct ExportOptions {
     pub node: String,
     /// Where the control socket is to be, if not in its usual folder.
     pub control: Option<PathBuf>,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<ListenAddress>,
     /// What clients call each disk of the client, in their order; those that call it nothing get the first.
     pub names: Vec<String>,
     /// Refuse writes.
@@ -56,6 +58,9 @@ pub enum ExportError {
         /// Why.
         failure: nvme::Failure,
     },
+    /// Metrics can't be served where they were asked for.
+    #[error("--metrics {0}")]
+    Metrics(#[source] ListenError),
     /// The control socket could not be made where it was asked for.
     #[error("--control {0}")]
     Control(#[source] BindError),
@@ -77,10 +82,17 @@ pub fn driver(patience: Duration) -> nvme::Config {
 pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError> {
     let mut doors = Doors::open(&options.addresses)?;
     client.watch(doors.fd())?;
-    let ExportOptions { node, control, names, read_only, addresses } = options;
-    let run =
-        LoopOptions { name: node.clone(), busy_poll: None, control, control_group: None, metrics: None };
-    let mut control = Control::open(&run, &client.station.sleeper).map_err(ExportError::Control)?;
+    let ExportOptions { node, control, metrics, names, read_only, addresses } = options;
+    let run = LoopOptions { name: node.clone(), busy_poll: None, control, control_group: None, metrics };
+    let mut control = Control::open(&run, &client.station.sleeper)
+        .map_err(ExportError::Control)?
+        .with_metrics(run.metrics.as_ref(), &client.station.sleeper)
+        .map_err(ExportError::Metrics)?
+        .with_carriers(std::mem::take(&mut client.carriers));
+    let teller = control.teller();
+    if let Some(fabric) = &mut client.fabric {
+        fabric.tell_to(teller.clone());
+    }
     let disks: Vec<DiskInfo> = client.disks().map(|disk| disk.info().clone()).collect();
     let exports = names.iter().zip(&disks).enumerate().map(|(disk, (name, info))| {
         let description = format!("{}, serial number {}", info.model.trim(), info.serial.trim());
@@ -98,6 +110,7 @@ pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError
 
     while !client.should_stop() {
         let mut progress = client.receive();
+        client.tell(&teller);
         progress |= doors.poll(client.now_ns(), &mut server)?;
         progress |= server.poll(client.now_ns(), &mut client);
         progress |= client.transmit();
@@ -114,6 +127,11 @@ pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError
         let deadline_ns = [server.deadline_ns(), control.deadline_ns()].into_iter().flatten().min();
         client.rest(progress, deadline_ns)?;
     }
+    let now_ns = client.now_ns();
+    control.stop(now_ns, &mut |request| {
+        let stat = show(&client, &node, &server);
+        Fabric::answer(client.fabric.as_mut(), now_ns, &request, None, || stat)
+    });
     drain(&mut client, doors, &mut server, disks.len())?;
     show(&client, &node, &server).log();
     tracing::info!("stopped");

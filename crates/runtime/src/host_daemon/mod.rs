@@ -9,6 +9,7 @@ use etherslot_node::HostNode;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::is_discovery;
 
+use crate::carrier::Carriers;
 use crate::control::Control;
 use crate::fabric::Fabric;
 use crate::links::Links;
@@ -48,7 +49,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     node.set_group(fabric.as_ref().and_then(Fabric::group));
     let mut control = Control::open(&options.run, &station.sleeper)?
         .with_metrics(options.run.metrics.as_ref(), &station.sleeper)?
-        .with_links(&options.links);
+        .with_carriers(Carriers::of(&options.links));
     let teller = control.teller();
     if let Some(fabric) = &mut fabric {
         fabric.tell_to(teller.clone());
