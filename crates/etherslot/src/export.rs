@@ -1,10 +1,11 @@
-//! `etherslot export`: remote disks for programs that speak the Network Block Device protocol.
+//! `etherslot export`: remote disks for programs that speak the Network Block Device protocol, or as block devices of this machine.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use etherslot_runtime::export::ublk::{self, UblkOptions};
 use etherslot_runtime::export::{self, ExportOptions, ListenAddress};
 use etherslot_runtime::initiator::driver::nvme;
 
@@ -27,12 +28,15 @@ pub(crate) struct Export {
     #[command(flatten)]
     reach: Reach,
     /// Where clients come: `unix:PATH`, a path, or ADDRESS:PORT (no TLS: everybody who reaches it). May be given several times.
-    /// For a block device of this machine, have nbd-client be such a client.
-    #[arg(long, value_name = "ADDRESS", required = true)]
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "ublk", conflicts_with = "ublk")]
     nbd: Vec<ListenAddress>,
+    /// Make block devices of this machine, `/dev/ublkbN`: the log says which. Needs root and the kernel's module `ublk_drv` (Linux 6.5 or
+    /// newer).
+    #[arg(long)]
+    ublk: bool,
     /// What clients call it, once for each device. The default is the device's name; clients that ask for no name get the first
     /// device.
-    #[arg(long, value_name = "NAME", value_parser = export_name)]
+    #[arg(long, value_name = "NAME", value_parser = export_name, conflicts_with = "ublk")]
     name: Vec<String>,
     /// Refuse writes.
     #[arg(long)]
@@ -82,9 +86,10 @@ fn names(devices: &[String], given: Vec<String>) -> Result<Vec<String>> {
 
 impl Export {
     pub(crate) fn run(self) -> Result<()> {
-        let Self { devices, nsid, reach, nbd, name, read_only, patience, control, metrics } = self;
+        let Self { devices, nsid, reach, nbd, ublk, name, read_only, patience, control, metrics } = self;
         let names = names(&devices, name)?;
-        let driver = nvme::Config { nsid, ..export::driver(patience) };
+        let driver = if ublk { ublk::driver(patience) } else { export::driver(patience) };
+        let driver = nvme::Config { nsid, ..driver };
         let (node, client) = match reach.member()? {
             Some(member) => {
                 let [device] = devices.as_slice() else {
@@ -96,6 +101,9 @@ impl Export {
             }
             None => (node_name(PURPOSE), reach.connect_all(&devices, PURPOSE, driver, None)?),
         };
+        if ublk {
+            return Ok(ublk::run(client, UblkOptions { node, control, metrics, read_only })?);
+        }
         Ok(export::run(client, ExportOptions { node, control, metrics, names, read_only, addresses: nbd })?)
     }
 }

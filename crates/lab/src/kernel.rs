@@ -24,7 +24,7 @@ pub const KERNELS: [KernelSource; 2] = [
 ];
 
 /// Modules to have, with all they depend on. One that a kernel lacks is passed over: its driver is built in or gone.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 18] = [
     "ahci",
     "crc32c_generic",
     "dm_mod",
@@ -39,6 +39,7 @@ const MODULES: [&str; 17] = [
     "rdma_rxe",
     "sata_sil24",
     "sd_mod",
+    "ublk_drv",
     "vfio_pci",
     "virtio_net",
     "xfs",

@@ -8,5 +8,6 @@ mod drive;
 mod recovery;
 mod stand;
 mod story;
+mod ublk;
 mod udp;
 mod writers;

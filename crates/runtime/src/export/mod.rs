@@ -1,12 +1,14 @@
-//! `etherslot export`: remote disks for programs of this machine and others, by the Network Block Device protocol.
+//! `etherslot export`: remote disks for programs of this machine and others, by the Network Block Device protocol, or as block devices
+//! of this machine ([`ublk`]).
 
 mod doors;
+pub mod ublk;
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use etherslot_initiator::{DiskInfo, Op, Request as DiskRequest, nvme};
+use etherslot_initiator::{BufferClass, DiskInfo, Op, Request as DiskRequest, nvme};
 use etherslot_nbd::{Config, Counters, Export, Server};
 
 use crate::control::{BindError, Control};
@@ -64,6 +66,14 @@ pub enum ExportError {
     /// The control socket could not be made where it was asked for.
     #[error("--control {0}")]
     Control(#[source] BindError),
+    /// The kernel does not make, or stop, a block device.
+    #[error("--ublk, device {device:?}: {source}")]
+    Ublk {
+        /// Its name.
+        device: String,
+        /// Why.
+        source: etherslot_ublk::DeviceError,
+    },
 }
 
 impl From<io::Error> for ExportError {
@@ -74,8 +84,12 @@ impl From<io::Error> for ExportError {
 
 /// What the driver of an exported disk has to be told: the server's buffers, and how long requests wait for a device that is away.
 pub fn driver(patience: Duration) -> nvme::Config {
+    driver_with(Config::default().buffers, patience)
+}
+
+fn driver_with(buffers: Vec<BufferClass>, patience: Duration) -> nvme::Config {
     let give_up_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-    nvme::Config { buffers: Config::default().buffers, give_up_ns, ..nvme::Config::default() }
+    nvme::Config { buffers, give_up_ns, ..nvme::Config::default() }
 }
 
 /// Serves the disks of `client`, which is connected and was told what [`driver`] says, until SIGTERM or SIGINT.
@@ -83,16 +97,8 @@ pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError
     let mut doors = Doors::open(&options.addresses)?;
     client.watch(doors.fd())?;
     let ExportOptions { node, control, metrics, names, read_only, addresses } = options;
-    let run = LoopOptions { name: node.clone(), busy_poll: None, control, control_group: None, metrics };
-    let mut control = Control::open(&run, &client.station.sleeper)
-        .map_err(ExportError::Control)?
-        .with_metrics(run.metrics.as_ref(), &client.station.sleeper)
-        .map_err(ExportError::Metrics)?
-        .with_carriers(std::mem::take(&mut client.carriers));
+    let mut control = open_control(&mut client, &node, control, metrics)?;
     let teller = control.teller();
-    if let Some(fabric) = &mut client.fabric {
-        fabric.tell_to(teller.clone());
-    }
     let disks: Vec<DiskInfo> = client.disks().map(|disk| disk.info().clone()).collect();
     let exports = names.iter().zip(&disks).enumerate().map(|(disk, (name, info))| {
         let description = format!("{}, serial number {}", info.model.trim(), info.serial.trim());
@@ -114,28 +120,38 @@ pub fn run(mut client: Client, options: ExportOptions) -> Result<(), ExportError
         progress |= doors.poll(client.now_ns(), &mut server)?;
         progress |= server.poll(client.now_ns(), &mut client);
         progress |= client.transmit();
-        progress |= serve_control(&mut control, &mut client, &node, &server);
+        progress |= serve_control(&mut control, &mut client, |client| show(client, &node, &server));
         if client.should_report() {
             show(&client, &node, &server).log();
         }
-        for (device, initiator) in client.initiators() {
-            if let Some(failure) = initiator.failure().filter(|failure| failure.is_final()) {
-                let (device, failure) = (device.to_owned(), failure.clone());
-                return Err(ExportError::Failed { device, failure });
-            }
-        }
+        still_usable(&client)?;
         let deadline_ns = [server.deadline_ns(), control.deadline_ns()].into_iter().flatten().min();
         client.rest(progress, deadline_ns)?;
     }
-    let now_ns = client.now_ns();
-    control.stop(now_ns, &mut |request| {
-        let stat = show(&client, &node, &server);
-        Fabric::answer(client.fabric.as_mut(), now_ns, &request, None, || stat)
-    });
+    stop_control(&mut control, &mut client, |client| show(client, &node, &server));
     drain(&mut client, doors, &mut server, disks.len())?;
     show(&client, &node, &server).log();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The control socket and the metrics of a node, which the fabric tells its events to.
+fn open_control(
+    client: &mut Client,
+    node: &str,
+    control: Option<PathBuf>,
+    metrics: Option<ListenAddress>,
+) -> Result<Control, ExportError> {
+    let run = LoopOptions { name: node.to_owned(), busy_poll: None, control, control_group: None, metrics };
+    let control = Control::open(&run, &client.station.sleeper)
+        .map_err(ExportError::Control)?
+        .with_metrics(run.metrics.as_ref(), &client.station.sleeper)
+        .map_err(ExportError::Metrics)?
+        .with_carriers(std::mem::take(&mut client.carriers));
+    if let Some(fabric) = &mut client.fabric {
+        fabric.tell_to(control.teller());
+    }
+    Ok(control)
 }
 
 fn show(client: &Client, node: &str, server: &Server<Stream>) -> NodeStat {
@@ -145,13 +161,32 @@ fn show(client: &Client, node: &str, server: &Server<Stream>) -> NodeStat {
     stat::of_export(node, client.now_ns(), counted, &client.station.links, client.initiators())
 }
 
-fn serve_control(control: &mut Control, client: &mut Client, node: &str, server: &Server<Stream>) -> bool {
+/// An error once the driver of a device has given it up.
+fn still_usable(client: &Client) -> Result<(), ExportError> {
+    for (device, initiator) in client.initiators() {
+        if let Some(failure) = initiator.failure().filter(|failure| failure.is_final()) {
+            return Err(ExportError::Failed { device: device.to_owned(), failure: failure.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn serve_control(control: &mut Control, client: &mut Client, show: impl Fn(&Client) -> NodeStat) -> bool {
     let now_ns = client.now_ns();
     let is_woken = client.station.sleeper.take_control_wake();
     control.poll_woken(now_ns, is_woken, &mut |request| {
-        let stat = show(client, node, server);
+        let stat = show(client);
         Fabric::answer(client.fabric.as_mut(), now_ns, &request, None, || stat)
     })
+}
+
+/// Tells those who follow the node of its end.
+fn stop_control(control: &mut Control, client: &mut Client, show: impl Fn(&Client) -> NodeStat) {
+    let now_ns = client.now_ns();
+    control.stop(now_ns, &mut |request| {
+        let stat = show(client);
+        Fabric::answer(client.fabric.as_mut(), now_ns, &request, None, || stat)
+    });
 }
 
 /// Answers what was asked, and makes it durable.
