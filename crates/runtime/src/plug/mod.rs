@@ -22,7 +22,7 @@ pub(crate) struct Plugs {
     asked: VecDeque<(u64, usize, Ask)>,
     numbers: u64,
     /// Slots whose devices have entered or left their guests.
-    moves: Vec<(usize, Move)>,
+    moves: VecDeque<(usize, Move)>,
     now_ns: u64,
 }
 
@@ -55,7 +55,7 @@ impl Plugs {
             sockets: Vec::new(),
             asked: VecDeque::new(),
             numbers: 0,
-            moves: Vec::new(),
+            moves: VecDeque::new(),
             now_ns: 0,
         }
     }
@@ -116,7 +116,7 @@ impl Plugs {
 
     /// A slot whose device has entered or left its guest.
     pub(crate) fn take_move(&mut self) -> Option<(usize, Move)> {
-        self.moves.pop()
+        self.moves.pop_front()
     }
 
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
@@ -266,11 +266,11 @@ impl Plugs {
             News::None => {}
             News::In => {
                 tracing::info!(device, "the device is in the guest");
-                self.moves.push((slot, Move::In));
+                self.moves.push_back((slot, Move::In));
             }
             News::Out { is_recalled } => {
                 tracing::info!(device, "the device is not in the guest");
-                self.moves.push((slot, Move::Out { is_recalled }));
+                self.moves.push_back((slot, Move::Out { is_recalled }));
             }
             News::Refused { is_first: true } => {
                 tracing::warn!(device, why, "QEMU or the guest refuses; it is asked again and again");
