@@ -9,6 +9,7 @@ mod operations;
 mod paths;
 mod security;
 mod stat;
+mod steady;
 mod stranger;
 mod verify;
 

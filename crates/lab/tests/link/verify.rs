@@ -23,15 +23,15 @@ const FAULTS: &str = "loss=1%,reorder=1%,duplicate=1%,corrupt=0.2%,seed=7";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A kind of link, as box, export and people write it.
-struct Kind {
-    name: &'static str,
-    table: String,
-    link: String,
-    address: String,
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) table: String,
+    pub(crate) link: String,
+    pub(crate) address: String,
 }
 
 /// All kinds; `folder` is for what both sides share beside the cable.
-fn kinds(folder: &Path) -> [Kind; 6] {
+pub(crate) fn kinds(folder: &Path) -> [Kind; 6] {
     let folder = folder.display();
     let ethernet = |name, table: String, link| Kind { name, table, link, address: BOX_MAC.to_owned() };
     let dpdk = |device: &str| format!("kind = \"dpdk\"\ndevice = \"{device}\"\nmac = \"{BOX_MAC}\"");
