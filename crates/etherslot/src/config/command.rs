@@ -25,7 +25,7 @@ pub(crate) enum Config {
 struct Looked {
     /// The configuration file (TOML).
     file: PathBuf,
-    /// Whose it is; by default a file with [[device]] is a box's, and one with [[slot]] a host's.
+    /// Whose it is; by default a file with `[[device]]` is a box's, and one with `[[slot]]` a host's.
     #[arg(long, value_enum, value_name = "ROLE")]
     role: Option<Kind>,
     #[command(flatten)]
