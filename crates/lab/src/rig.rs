@@ -248,7 +248,8 @@ impl Guest {
                     [ "$serial" = '{serial}' ] || continue
                     for disk in $controller/nvme*n*; do
                         name=$(basename $disk)
-                        [ -b /dev/$name ] && echo /dev/$(basename $controller) /dev/$name $(cat $controller/address) && exit
+                        [ -b /dev/$name ] && address=$(cat $controller/address) && [ "$address" ] || continue
+                        echo /dev/$(basename $controller) /dev/$name $address && exit
                     done
                 done 2>/dev/null
                 [ $(date +%s) -ge $end ] && exit 1
@@ -256,7 +257,9 @@ impl Guest {
             done"#
         );
         let output = self.run(&look, timeout + Duration::from_secs(10))?;
-        let words: Vec<&str> = output.stdout.split_whitespace().collect();
+        // What a program complains of on a busy guest comes before it.
+        let answer = output.stdout.lines().next_back().unwrap_or_default();
+        let words: Vec<&str> = answer.split_whitespace().collect();
         if let (0, [controller, disk, pci]) = (output.status, words.as_slice()) {
             return Ok(NvmeName {
                 controller: (*controller).to_owned(),
@@ -269,7 +272,10 @@ impl Guest {
             after: timeout,
             evidence: self.dmesg(crate::guest::Level::Debug).map_or_else(
                 |error| format!(" ({error})"),
-                |messages| crate::error::tail("dmesg", &messages, 25),
+                |messages| {
+                    let said = format!("status {}\n{}", output.status, output.stdout);
+                    crate::error::tail("the search", &said, 10) + &crate::error::tail("dmesg", &messages, 25)
+                },
             ),
         })
     }
