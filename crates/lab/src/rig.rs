@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cache::Cache;
 use crate::daemon::{Daemon, Role};
@@ -256,17 +256,23 @@ impl Guest {
                 sleep 0.1
             done"#
         );
-        let output = self.run(&look, timeout + Duration::from_secs(10))?;
-        // What a program complains of on a busy guest comes before it.
-        let answer = output.stdout.lines().next_back().unwrap_or_default();
-        let words: Vec<&str> = answer.split_whitespace().collect();
-        if let (0, [controller, disk, pci]) = (output.status, words.as_slice()) {
-            return Ok(NvmeName {
-                controller: (*controller).to_owned(),
-                disk: (*disk).to_owned(),
-                pci: (*pci).to_owned(),
-            });
-        }
+        let start = Instant::now();
+        let output = loop {
+            let output = self.run(&look, timeout + Duration::from_secs(10))?;
+            // What a program complains of on a busy guest comes before it.
+            let answer = output.stdout.lines().next_back().unwrap_or_default();
+            let words: Vec<&str> = answer.split_whitespace().collect();
+            if let (0, [controller, disk, pci]) = (output.status, words.as_slice()) {
+                return Ok(NvmeName {
+                    controller: (*controller).to_owned(),
+                    disk: (*disk).to_owned(),
+                    pci: (*pci).to_owned(),
+                });
+            }
+            if start.elapsed() >= timeout {
+                break output;
+            }
+        };
         Err(Error::Timeout {
             what: format!("a disk with serial number {serial} in the guest"),
             after: timeout,
