@@ -310,6 +310,13 @@ struct Tables<'a> {
     is_box: bool,
 }
 
+impl Common {
+    /// What is not known, because it is wrong, may have been meant to be keys.
+    fn may_have_keys(&self) -> bool {
+        !matches!(self.security, Some(SecurityOptions::Plaintext | SecurityOptions::Memory))
+    }
+}
+
 impl Tables<'_> {
     fn common(&self, overrides: &Overrides, problems: &mut Problems) -> Common {
         let run = loop_options(self.node.get_ref(), self.metrics, overrides);
@@ -521,9 +528,7 @@ impl File for BoxFile {
             let span = device.span();
             let options = device_options(device.into_inner(), &devices, fabric.as_ref());
             let options = options.and_then(|device| {
-                let has_keys =
-                    !matches!(common.security, Some(SecurityOptions::Plaintext | SecurityOptions::Memory));
-                let is_possible = device.owners.is_none() || has_keys;
+                let is_possible = device.owners.is_none() || common.may_have_keys();
                 ensure!(is_possible, "[[device]] owners needs keys: nodes without them are nobody");
                 Ok(device)
             });
@@ -562,9 +567,7 @@ impl File for HostFile {
             let span = slot.span();
             let options = slot_options(slot.into_inner(), links, &slots, fabric.as_ref());
             let options = options.and_then(|slot| {
-                let has_keys =
-                    !matches!(common.security, Some(SecurityOptions::Plaintext | SecurityOptions::Memory));
-                let is_possible = slot.box_key.is_none() || has_keys;
+                let is_possible = slot.box_key.is_none() || common.may_have_keys();
                 ensure!(is_possible, "[[slot]] box_key needs keys: nodes without them are nobody");
                 Ok(slot)
             });
