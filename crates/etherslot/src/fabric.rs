@@ -9,7 +9,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use etherslot_runtime::control::{self, AskError, Request};
 use etherslot_runtime::fabric::view::{
-    AssignedView, DeviceView, FabricView, NodeState, NodeView, OrderState, OrderView, SessionView, To,
+    AssignedView, Beginning, DeviceView, FabricView, NodeState, NodeView, OrderState, OrderView, SessionView,
+    To,
 };
 use etherslot_runtime::options::Group;
 use etherslot_runtime::stat::Role;
@@ -197,13 +198,17 @@ fn done(view: &OrderView) -> String {
     if !view.dry_run {
         return format!("{box}/{device}: from {old} to {to} in {elapsed_ms} ms, lease epoch {epoch}\n");
     }
+    let begins_with = view.begins_with.unwrap_or(Beginning::Recall);
+    if begins_with == Beginning::Nothing {
+        return format!("{box}/{device} is {old}'s and stays with it: nothing would move\n");
+    }
     let mut text = format!("{box}/{device}, now {old}'s, would go to {to}:\n");
     let mut number = 0;
     let mut line = |step: String| {
         number += 1;
         let _ = writeln!(text, "  {number}. {step}");
     };
-    if let Some(from) = from {
+    if let (Some(from), Beginning::Recall) = (from, begins_with) {
         line(format!(
             "{from} stops using it and gives it back; if it does not, all stays as it is, unless --force"
         ));

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Assigned, Change, DeviceState, Group, Outcome};
+use etherslot_wire::discovery::{Assigned, Change, DeviceState, Group, Outcome, Step};
 
 pub use image::Image;
 use transfer::{Stage, Transfer};
@@ -176,6 +176,18 @@ impl Entry {
             Holder::Free => None,
             Holder::Held { host, .. } | Holder::Kept { host, .. } => Some(host),
         }
+    }
+
+    /// What a change of whose the device is begins with: nothing if its owner keeps it, and no recall if nobody uses it.
+    fn first_step(&self, change: Change) -> Step {
+        let Holder::Held { host, group: of } = self.holder else { return Step::Offer };
+        let (assigned, group) = apply(change, self.group);
+        let stays = match assigned {
+            Assigned::Group => group.is_none() || group == of,
+            Assigned::Host(to) => to == host,
+            Assigned::Nobody => false,
+        };
+        if stays { Step::None } else { Step::Recall }
     }
 }
 

@@ -141,6 +141,14 @@ fn an_order_that_cannot_be_done_changes_nothing_and_a_question_neither() {
     let question = Order { dry_run: true, ..order("disk0", to_b) };
     let outcome = leases.order(0, key(1), &question, &all_there);
     assert_eq!((outcome.progress, outcome.from, outcome.to), (Progress::Done, Some(A), Some(B)));
+    assert_eq!(outcome.step, Step::Recall);
+    let mut first_step = |device, change| {
+        let question = Order { dry_run: true, ..order(device, change) };
+        leases.order(0, key(1), &question, &all_there).step
+    };
+    assert_eq!(first_step("disk0", Change::Host(A)), Step::None, "it stays");
+    assert_eq!(first_step("disk0", Change::Nobody), Step::Recall);
+    assert_eq!(first_step("disk1", to_b), Step::Offer, "nobody has to be asked");
     assert_eq!((leases.revision(), leases.action()), (revision, None));
 }
 

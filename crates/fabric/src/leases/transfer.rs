@@ -91,7 +91,7 @@ impl Leases {
             return Outcome { reason, ..outcome };
         }
         if order.dry_run {
-            return Outcome { progress: Progress::Done, ..outcome };
+            return Outcome { progress: Progress::Done, step: entry.first_step(order.change), ..outcome };
         }
         self.begin(now_ns, index, key, order);
         self.outcome(now_ns, key).unwrap_or(outcome)
@@ -110,13 +110,8 @@ impl Leases {
             from: entry.owner(),
             began_ns: now_ns,
         };
-        if let Holder::Held { host, group: of } = entry.holder {
-            let stays = match assigned {
-                Assigned::Group => group.is_none() || group == of,
-                Assigned::Host(to) => to == host,
-                Assigned::Nobody => false,
-            };
-            if !stays {
+        if let Holder::Held { host, .. } = entry.holder {
+            if entry.first_step(order.change) != Step::None {
                 let window_ns = self.config.recall_ns;
                 entry.transfer = Some(transfer(Stage::Recalling { until_ns: now_ns + window_ns }));
                 self.actions.push_back(Action {

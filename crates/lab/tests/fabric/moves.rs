@@ -27,6 +27,8 @@ fn a_disk_moves_between_two_hosts_under_load_and_the_old_one_can_touch_it_no_mor
 
     let plan = stand.done(&["assign", "disk1", "host-b", "--dry-run"]);
     assert!(plan.contains("1. host-a stops") && plan.contains("host-a gets it back"), "{plan}");
+    let plan = stand.done(&["assign", "disk1", "host-a", "--dry-run"]);
+    assert!(plan.contains("stays with it"), "{plan}");
     assert_eq!(stand.device(1)["owner"]["name"], "host-a", "a question changes nothing");
     for (arguments, remedy) in [
         (&["assign", "disk9", "host-b"][..], "no device \"disk9\" is known"),

@@ -207,6 +207,9 @@ pub struct OrderView {
     pub state: OrderState,
     /// What it waits for, or why it was not done; empty if there is nothing to say.
     pub reason: String,
+    /// What it would begin with, if that was only a question and the order can be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins_with: Option<Beginning>,
     /// Who had the device when the order came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
@@ -214,6 +217,18 @@ pub struct OrderView {
     pub epoch: u64,
     /// How long it has taken, ms.
     pub elapsed_ms: u32,
+}
+
+/// What an order would begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beginning {
+    /// Nothing: the device stays with its owner.
+    Nothing,
+    /// The owner is to give it back.
+    Recall,
+    /// Nobody uses it: it can be given at once.
+    Offer,
 }
 
 /// How far an order is.
@@ -340,6 +355,7 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
         dry_run: order.dry_run,
         state: OrderState::Asked,
         reason: String::new(),
+        begins_with: None,
         from: None,
         epoch: 0,
         elapsed_ms: 0,
@@ -353,6 +369,12 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
     };
     view.from = outcome.from.map(name_of);
     (view.epoch, view.elapsed_ms) = (outcome.epoch, outcome.elapsed_ms);
+    let can_be_done = order.dry_run && outcome.progress == Progress::Done;
+    view.begins_with = can_be_done.then_some(match outcome.step {
+        Step::None => Beginning::Nothing,
+        Step::Recall => Beginning::Recall,
+        Step::Offer => Beginning::Offer,
+    });
     view.state = match (outcome.progress, outcome.step) {
         (Progress::Done, _) => OrderState::Done,
         (Progress::Refused, _) => OrderState::Refused,

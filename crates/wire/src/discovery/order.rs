@@ -99,7 +99,7 @@ pub struct Outcome {
     pub number: u64,
     /// How far it is.
     pub progress: Progress,
-    /// What it waits for.
+    /// What it waits for; of a question, what it would begin with.
     pub step: Step,
     /// Why it was not done.
     pub reason: Reason,
