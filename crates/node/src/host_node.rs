@@ -228,6 +228,11 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         self.slots[slot].release(guest);
     }
 
+    /// Whether a device of another kind than the guest of a slot knows has come there. It waits for [`HostNode::vacate`].
+    pub fn is_strange(&self, slot: usize) -> bool {
+        self.slots[slot].is_strange()
+    }
+
     /// The guest of a slot has no device any more: that of the slot may be another one from now on.
     pub fn vacate(&mut self, slot: usize, now_ns: u64) {
         self.slots[slot].vacate(now_ns);

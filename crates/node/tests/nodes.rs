@@ -2,8 +2,13 @@
 
 mod support;
 
-use etherslot_node::{Accepted, Interrupt, Interrupts, Refused};
-use support::{BAR_ADDRESS, BAR0, COMMAND, MS, World, new_host};
+use etherslot_node::{Accepted, BoxLimits, BoxNode, Interrupt, Interrupts, Refused};
+use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
+use etherslot_pci::function::{Bus, Fault, Function, FunctionSpec, ResetKind};
+use etherslot_session::Config;
+use etherslot_wire::NodeId;
+use etherslot_wire::control::Name;
+use support::{BAR_ADDRESS, BAR0, BOX, COMMAND, Engine, MS, World, new_host};
 
 #[test]
 fn a_device_is_attached_and_described() {
@@ -201,6 +206,54 @@ fn a_box_that_comes_back_is_set_up_as_the_guest_had_it() {
     world.copy(0x1000, 4096);
     assert_eq!(world.machine.memory[0x2000..0x3000], world.machine.memory[0x1000..0x2000]);
     assert_eq!(world.machine.interrupts, [Interrupt::Message(1)]);
+}
+
+#[test]
+fn a_device_of_another_kind_is_not_shown_to_a_guest_before_the_one_it_knows_is_gone() {
+    struct Other(Engine);
+
+    impl Function for Other {
+        fn spec(&self) -> FunctionSpec {
+            FunctionSpec { device: 0x9ABC, ..self.0.spec() }
+        }
+        fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+            self.0.bar_read(bar, offset, data);
+        }
+        fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+            self.0.bar_write(bar, offset, data);
+        }
+        fn read_completed(&mut self, token: u64, address: u64, bytes: usize, result: Result<&[u8], Fault>) {
+            self.0.read_completed(token, address, bytes, result);
+        }
+        fn poll(&mut self, bus: &mut dyn Bus) -> bool {
+            self.0.poll(bus)
+        }
+        fn reset(&mut self, kind: ResetKind) {
+            self.0.reset(kind);
+        }
+    }
+
+    let mut world = World::new();
+    world.set_up();
+    assert!(!world.host.is_strange(0));
+    world.kill_box();
+    world.run(2_000 * MS);
+    let endpoint = Endpoint::new(Box::new(Other(Engine::default())), EndpointConfig::default());
+    let functions = vec![(Name::new("engine").unwrap(), Box::new(endpoint))];
+    let config = Config { node: NodeId([BOX; 16]), ..Config::default() };
+    world.box_node = Some(BoxNode::new(&config, BoxLimits::default(), 9, functions));
+    world.run(1_000 * MS);
+    assert!(world.host.is_strange(0));
+    assert_eq!(world.config_read(0, 4), [0xFF; 4], "neither the old one nor this one answers");
+    assert_eq!(world.machine.attached.len(), 1);
+
+    world.host.vacate(0, world.now_ns);
+    world.run(100 * MS);
+    assert_eq!(world.machine.attached.len(), 2);
+    assert_eq!(world.config_read(0, 4), [0x34, 0x12, 0xBC, 0x9A]);
+    world.set_up();
+    world.copy(0x1000, 512);
+    assert_eq!(world.machine.memory[0x1200..0x1400], world.machine.memory[0x1000..0x1200]);
 }
 
 #[test]

@@ -313,6 +313,10 @@ impl Slot {
         }
     }
 
+    pub(crate) fn is_strange(&self) -> bool {
+        matches!(self.state, State::Strange)
+    }
+
     /// The guest has no device here any more: the next one may be of any kind.
     pub(crate) fn vacate(&mut self, now_ns: u64) {
         if matches!(self.state, State::Ready) {

@@ -137,8 +137,7 @@ impl Slot {
                 // The guest knows another device here; it goes on reading all ones until it has none.
                 tracing::error!(
                     device = self.name.as_str(),
-                    "another kind of device came back; it waits until the guest's device is unplugged (hot_plug does that) or \
-                     host and guest are restarted"
+                    "another kind of device came back; it waits until the guest's device is unplugged (hot_plug does that) or the guest ends"
                 );
                 self.state = State::Strange;
                 return;

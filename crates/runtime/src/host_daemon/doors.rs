@@ -130,6 +130,9 @@ impl Door {
                 },
             );
         }
+        if !server.is_connected() && node.is_strange(slot) {
+            node.vacate(slot, now_ns);
+        }
         progress
     }
 }
