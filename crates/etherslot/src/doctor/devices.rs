@@ -1,5 +1,7 @@
 //! What boxes and hosts have at their ends: files and disks, QEMU and its sockets.
 
+use std::path::Path;
+
 use etherslot_runtime::options::{Backing, DeviceOptions, SlotOptions};
 
 use super::Findings;
@@ -94,8 +96,30 @@ pub(super) fn of_host(machine: &dyn Machine, slots: &[SlotOptions], program: &st
     for slot in slots {
         findings.about("socket", format!("slot of {}", slot.device));
         socket_at(machine, "the socket for QEMU", &slot.socket, true, findings);
+        if let Some(hot_plug) = &slot.hot_plug {
+            findings.about("monitor", format!("slot of {}", slot.device));
+            monitor(machine, &hot_plug.monitor, findings);
+        }
     }
     qemu(machine, program, true, findings);
+}
+
+/// Looks at the monitor of a guest, which may start later.
+fn monitor(machine: &dyn Machine, path: &Path, findings: &mut Findings) {
+    let shown = path.display();
+    match machine.entry(path) {
+        None => findings.hint(
+            format!("{shown} is not there: no guest runs that devices could enter"),
+            format!(
+                "QEMU makes it: -chardev socket,id=es,path={shown},server=on,wait=off -mon chardev=es,mode=control"
+            ),
+        ),
+        Some(entry) if !entry.is_writable => findings.impossible(
+            format!("this user may not use QEMU's monitor {shown}"),
+            "run the host as QEMU's user, or give it QEMU's group",
+        ),
+        Some(_) => findings.fine(format!("QEMU's monitor is at {shown}")),
+    }
 }
 
 /// Looks at QEMU; `is_needed`: there are slots for it.
