@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, FailoverPolicy, Group, HostOptions,
-    Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NamespaceOptions,
-    NvmeOptions, PublicKey, Routes, SecurityOptions, SessionOptions, SlotOptions, Wanted,
+    Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, Group,
+    HostOptions, Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NvmeOptions,
+    PublicKey, Routes, SecurityOptions, SessionOptions, SlotOptions, StoreOptions, Wanted,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -118,8 +118,7 @@ struct Session {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Device {
-    #[serde(rename = "kind")]
-    _kind: DeviceKind,
+    kind: Kind,
     #[serde(deserialize_with = "value::device_name")]
     name: String,
     #[serde(deserialize_with = "value::serial")]
@@ -148,7 +147,7 @@ struct Device {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum DeviceKind {
+enum Kind {
     Nvme,
 }
 
@@ -358,6 +357,7 @@ fn device_options(
     fabric: Option<&FabricOptions>,
 ) -> Result<DeviceOptions> {
     let Device {
+        kind,
         name,
         serial,
         group,
@@ -368,7 +368,6 @@ fn device_options(
         namespaces,
         on_host_loss,
         standby,
-        ..
     } = device;
     ensure!(
         group.is_none() || fabric.is_some(),
@@ -387,29 +386,40 @@ fn device_options(
         others.iter().all(|other| other.name != name),
         "[[device]] name = {name:?} stands twice: names are unique in a box"
     );
+    let group = group.or_else(|| fabric?.group);
+    let kind = match kind {
+        Kind::Nvme => DeviceKind::Nvme(nvme_options(&name, model, queue_pairs, cmb_bytes, namespaces)?),
+    };
+    Ok(DeviceOptions { name, serial, group, failover, owners, kind })
+}
+
+fn nvme_options(
+    name: &str,
+    model: Option<String>,
+    queue_pairs: Option<u16>,
+    cmb_bytes: Option<u32>,
+    namespaces: Vec<Namespace>,
+) -> Result<NvmeOptions> {
     ensure!(!namespaces.is_empty(), "[[device]] {name:?} has no [[device.namespace]]: add at least one");
     ensure!(namespaces.len() <= 32, "[[device]] {name:?} has more than 32 namespaces: use 32 or fewer");
     let namespaces =
-        namespaces.into_iter().map(|namespace| namespace_options(&name, namespace)).collect::<Result<_>>()?;
-    let nvme = NvmeOptions {
-        serial,
+        namespaces.into_iter().map(|namespace| store_options(name, namespace)).collect::<Result<_>>()?;
+    Ok(NvmeOptions {
         model: model.unwrap_or_else(|| "Etherslot NVMe".to_owned()),
         queue_pairs: queue_pairs.unwrap_or(64),
         cmb_bytes,
         namespaces,
-    };
-    let group = group.or_else(|| fabric?.group);
-    Ok(DeviceOptions { name, group, failover, owners, nvme })
+    })
 }
 
-fn namespace_options(device: &str, namespace: Namespace) -> Result<NamespaceOptions> {
+fn store_options(device: &str, namespace: Namespace) -> Result<StoreOptions> {
     let Namespace { path, memory, block_bytes, read_only } = namespace;
     let backing = match (path, memory) {
         (Some(path), None) => Backing::File(path),
         (None, Some(bytes)) => Backing::Memory(bytes),
         _ => bail!("[[device.namespace]] of {device:?} needs path = \"…\" or memory = \"…\", and not both"),
     };
-    Ok(NamespaceOptions { backing, block_bytes, read_only })
+    Ok(StoreOptions { backing, block_bytes, read_only })
 }
 
 /// Where a slot's box is, as far as that is said.

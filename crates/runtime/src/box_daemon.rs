@@ -7,7 +7,7 @@ use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
-use etherslot_pci::function::Function as _;
+use etherslot_pci::function::Function;
 use etherslot_storage::Medium as _;
 use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_storage::ram::RamMedium;
@@ -18,7 +18,7 @@ use crate::carrier::Carriers;
 use crate::control::Control;
 use crate::events;
 use crate::fabric::{self, Fabric};
-use crate::options::{Backing, BoxOptions, DeviceOptions, NamespaceOptions, Via};
+use crate::options::{Backing, BoxOptions, DeviceKind, DeviceOptions, NvmeOptions, StoreOptions, Via};
 use crate::stat;
 use crate::station::Station;
 use crate::{StartError, format_file, identity};
@@ -32,33 +32,21 @@ struct Made {
     told: Told,
 }
 
-fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
+/// A Function, and the bytes that it keeps.
+type Model = (Box<dyn Function>, u64);
+
+fn make(options: &DeviceOptions) -> Result<Made, StartError> {
     let failed = |reason: String| StartError::Device { device: options.name.clone(), reason };
-    let mut namespaces = Vec::new();
     let mut wakers = Vec::new();
-    for namespace in &options.nvme.namespaces {
-        namespaces.push(match &namespace.backing {
-            Backing::File(path) => on_file(&options.name, path, namespace, &mut wakers)?,
-            Backing::Memory(bytes) => in_memory(&options.name, *bytes, namespace)?,
-        });
-    }
-    let config = NvmeConfig {
-        serial: options.nvme.serial.clone(),
-        model: options.nvme.model.clone(),
-        namespaces,
-        max_queue_pairs: options.nvme.queue_pairs,
-        cmb_bytes: options.nvme.cmb_bytes.map(|bytes| bytes as usize),
-        ..NvmeConfig::default()
+    let (function, bytes) = match &options.kind {
+        DeviceKind::Nvme(nvme) => make_nvme(options, nvme, &mut wakers)?,
     };
-    let bytes = config.namespaces.iter().map(|namespace| namespace.medium.info().bytes).sum();
-    let nvme = Nvme::new(config).map_err(|error| failed(error.to_string()))?;
-    let spec = nvme.spec();
+    let spec = function.spec();
     let name =
         Name::new(&options.name).ok_or_else(|| failed("the name has to be 1 to 32 bytes long".to_owned()))?;
     let told = Told {
         name,
-        // A serial number of NVMe has 20 characters at most.
-        serial: Serial::new(&options.nvme.serial)
+        serial: Serial::new(&options.serial)
             .ok_or_else(|| failed("the serial number is too long".to_owned()))?,
         id: (spec.vendor, spec.device),
         class: spec.class,
@@ -70,14 +58,40 @@ fn make_nvme(options: &DeviceOptions) -> Result<Made, StartError> {
         has_owners: options.owners.is_some(),
         group: options.group,
     };
-    let endpoint = Box::new(Endpoint::new(Box::new(nvme), EndpointConfig::default()));
+    let endpoint = Box::new(Endpoint::new(function, EndpointConfig::default()));
     Ok(Made { name, endpoint, wakers, told })
+}
+
+fn make_nvme(
+    options: &DeviceOptions,
+    nvme: &NvmeOptions,
+    wakers: &mut Vec<OwnedFd>,
+) -> Result<Model, StartError> {
+    let mut namespaces = Vec::new();
+    for namespace in &nvme.namespaces {
+        namespaces.push(match &namespace.backing {
+            Backing::File(path) => on_file(&options.name, path, namespace, wakers)?,
+            Backing::Memory(bytes) => in_memory(&options.name, *bytes, namespace)?,
+        });
+    }
+    let config = NvmeConfig {
+        serial: options.serial.clone(),
+        model: nvme.model.clone(),
+        namespaces,
+        max_queue_pairs: nvme.queue_pairs,
+        cmb_bytes: nvme.cmb_bytes.map(|bytes| bytes as usize),
+        ..NvmeConfig::default()
+    };
+    let bytes = config.namespaces.iter().map(|namespace| namespace.medium.info().bytes).sum();
+    let nvme = Nvme::new(config)
+        .map_err(|error| StartError::Device { device: options.name.clone(), reason: error.to_string() })?;
+    Ok((Box::new(nvme), bytes))
 }
 
 fn on_file(
     device: &str,
     path: &Path,
-    options: &NamespaceOptions,
+    options: &StoreOptions,
     wakers: &mut Vec<OwnedFd>,
 ) -> Result<Namespace, StartError> {
     let path = path.to_owned();
@@ -101,8 +115,8 @@ fn on_file(
 }
 
 /// A block size that the guest chooses is forgotten with the content.
-fn in_memory(device: &str, bytes: u64, options: &NamespaceOptions) -> Result<Namespace, StartError> {
-    let NamespaceOptions { block_bytes, read_only, .. } = *options;
+fn in_memory(device: &str, bytes: u64, options: &StoreOptions) -> Result<Namespace, StartError> {
+    let StoreOptions { block_bytes, read_only, .. } = *options;
     let medium = RamMedium::new(bytes, read_only)
         .map_err(|source| StartError::Memory { device: device.to_owned(), source })?;
     tracing::info!(device, bytes, block_bytes, "namespace made in memory");
@@ -127,7 +141,7 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     let mut wakers = Vec::new();
     let mut told = Vec::new();
     for device in &options.devices {
-        let made = make_nvme(device)?;
+        let made = make(device)?;
         told.push(made.told);
         functions.push((made.name, made.endpoint));
         wakers.extend(made.wakers);

@@ -264,21 +264,37 @@ impl Routes {
 pub struct DeviceOptions {
     /// What hosts call it: 1 to 32 bytes.
     pub name: String,
+    /// Serial number, up to 20 characters.
+    pub serial: String,
     /// Its assignment group.
     pub group: Option<Group>,
     /// To whom it moves when its host is lost, if it does.
     pub failover: Option<FailoverPolicy>,
     /// The nodes that may have it, if not all.
     pub owners: Option<Vec<PublicKey>>,
-    /// The NVMe controller it is.
-    pub nvme: NvmeOptions,
+    /// What it is.
+    pub kind: DeviceKind,
+}
+
+impl DeviceOptions {
+    /// What keeps its blocks, if it has any.
+    pub fn stores(&self) -> &[StoreOptions] {
+        match &self.kind {
+            DeviceKind::Nvme(nvme) => &nvme.namespaces,
+        }
+    }
+}
+
+/// A kind of device.
+#[derive(Debug)]
+pub enum DeviceKind {
+    /// An NVMe controller.
+    Nvme(NvmeOptions),
 }
 
 /// An NVMe controller.
 #[derive(Debug)]
 pub struct NvmeOptions {
-    /// Serial number, up to 20 characters.
-    pub serial: String,
     /// Model number, up to 40 characters.
     pub model: String,
     /// I/O queue pairs, 1 to 64.
@@ -286,12 +302,12 @@ pub struct NvmeOptions {
     /// Size of the Controller Memory Buffer, if it has one.
     pub cmb_bytes: Option<u32>,
     /// Namespaces, in the order of their IDs from 1.
-    pub namespaces: Vec<NamespaceOptions>,
+    pub namespaces: Vec<StoreOptions>,
 }
 
-/// A namespace.
+/// What keeps the blocks of a namespace or disk.
 #[derive(Debug)]
-pub struct NamespaceOptions {
+pub struct StoreOptions {
     /// What is behind it.
     pub backing: Backing,
     /// 512 or 4096.
@@ -300,7 +316,7 @@ pub struct NamespaceOptions {
     pub read_only: bool,
 }
 
-/// What is behind a namespace.
+/// What is behind a namespace or disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A file or block device.

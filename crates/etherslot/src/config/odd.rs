@@ -129,7 +129,7 @@ impl Odd<'_> {
         let mut files: Vec<(&Path, bool)> = Vec::new();
         for (at, device) in devices.iter().enumerate() {
             let name = &device.name;
-            if devices[..at].iter().any(|other| other.nvme.serial == device.nvme.serial) {
+            if devices[..at].iter().any(|other| other.serial == device.serial) {
                 let what = format!(
                     "[[device]] {name:?} has the serial number of another one: guests that know disks by it take one for the other"
                 );
@@ -141,7 +141,7 @@ impl Odd<'_> {
                 );
                 self.note(("device", at, "name"), what);
             }
-            for namespace in &device.nvme.namespaces {
+            for namespace in device.stores() {
                 match &namespace.backing {
                     Backing::Memory(_) if namespace.read_only => {
                         let what = format!(

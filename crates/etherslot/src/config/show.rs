@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use etherslot_runtime::control;
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions, HotPlugOptions,
-    Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey, SecurityOptions, SessionOptions,
-    SlotOptions, Wanted, XdpMode,
+    Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
+    HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey, SecurityOptions,
+    SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use toml::Value;
 
@@ -211,11 +211,12 @@ fn of_fabric(page: &mut Page, fabric: &FabricOptions, is_box: bool) {
 }
 
 fn of_device(page: &mut Page, device: &DeviceOptions) {
-    let DeviceOptions { name, group, failover, owners, nvme } = device;
+    let DeviceOptions { name, serial, group, failover, owners, kind } = device;
+    let DeviceKind::Nvme(nvme) = kind;
     page.table("[[device]]");
     page.text("kind", "nvme");
     page.text("name", name);
-    page.text("serial", &nvme.serial);
+    page.text("serial", serial);
     page.text("model", &nvme.model);
     if let Some(group) = group {
         page.value("group", i64::from(group.get()));

@@ -34,11 +34,11 @@ socket = "/run/disk0.sock"
 #[test]
 fn minimal_files_are_taken_with_defaults() {
     let options = parse::<BoxFile>(BOX, &plain()).unwrap();
-    assert_eq!(options.devices[0].nvme.namespaces[0].block_bytes, 512);
+    assert_eq!(options.devices[0].stores()[0].block_bytes, 512);
     assert_eq!(options.session.dead_after, Duration::from_secs(1));
     let memory = BOX.replace("path = \"/disk.img\"", "memory = \"1.5 MiB\"");
     let options = parse::<BoxFile>(&memory, &plain()).unwrap();
-    assert_eq!(options.devices[0].nvme.namespaces[0].backing, Backing::Memory(3 << 19));
+    assert_eq!(options.devices[0].stores()[0].backing, Backing::Memory(3 << 19));
     let options = parse::<HostFile>(HOST, &plain()).unwrap();
     assert_eq!(options.slots[0].interrupts, Interrupts::MsiX);
 }

@@ -19,7 +19,7 @@ pub(super) fn of_box(machine: &dyn Machine, devices: &[DeviceOptions], findings:
     let mut memory_bytes = 0_u64;
     for device in devices {
         findings.about("medium", format!("device {}", device.name));
-        for namespace in &device.nvme.namespaces {
+        for namespace in device.stores() {
             let path = match &namespace.backing {
                 Backing::Memory(bytes) => {
                     memory_bytes = memory_bytes.saturating_add(*bytes);
