@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use etherslot_lab::{Cache, Job, Level, Story, wait_until};
+use etherslot_lab::{Cache, Job, Level, Side, Story, wait_until};
 use serde_json::Value;
 
 use crate::machine::{Machine, SOON};
@@ -162,7 +162,7 @@ fn fifty_orders_move_disks_between_two_guests_under_load_and_lose_nothing_acknow
 
 #[test]
 #[ignore = "needs root and QEMU: ./run test fabric"]
-fn a_disk_whose_box_dies_is_removed_and_one_that_comes_back_is_there_again() {
+fn a_disk_whose_box_dies_or_whose_cable_is_cut_is_removed_and_is_there_again_when_it_is_back() {
     let story = Story::begin();
     let cache = Cache::ensure().unwrap();
     let stand = Stand::new("fabric-surprise");
@@ -192,6 +192,19 @@ fn a_disk_whose_box_dies_is_removed_and_one_that_comes_back_is_there_again() {
     story.tell(format!("the box is back, and the disk {:.1} s later", begun.elapsed().as_secs_f64()));
     written.check(&machine, &disk).holds();
     let writer = Writer::start(&machine, &disk, 0xE511_0002);
+    writer.wait_at_work(&machine);
+
+    let begun = Instant::now();
+    stand.net.connect(Side::Box, false).unwrap();
+    let written = writer.ends(&machine);
+    wait_until("the removal of the disk", SOON, || machine.controllers() == 0);
+    story.tell(format!("the cable is cut, and the disk gone {:.1} s later", begun.elapsed().as_secs_f64()));
+    stand.net.connect(Side::Box, true).unwrap();
+    let begun = Instant::now();
+    let disk = machine.disk(1);
+    story.tell(format!("the cable is whole, and the disk back after {:.1} s", begun.elapsed().as_secs_f64()));
+    written.check(&machine, &disk).holds();
+    let writer = Writer::start(&machine, &disk, 0xE511_0003);
     writer.wait_at_work(&machine);
 
     let begun = Instant::now();
