@@ -8,3 +8,6 @@ pub const VENDOR: u16 = 0xe510;
 
 /// Device ID of the NVMe controller.
 pub const NVME: u16 = 0x0001;
+
+/// Device ID of the RNIC.
+pub const RNIC: u16 = 0x0002;

@@ -100,4 +100,6 @@ counters! {
     pub on_the_fly_dropped: u64,
     /// Translations that found a page absent.
     pub misses: u64,
+    /// Doorbells that were ignored or refused.
+    pub doorbells_refused: u64,
 }

@@ -1,11 +1,9 @@
 //! Completion queues (docs/rnic.md, section 5).
 
-use alloc::boxed::Box;
-use alloc::vec;
+use alloc::collections::VecDeque;
 
 use crate::config::Qpn;
-use crate::cqe::{Cqe, Done, Status};
-use crate::wqe::SendOpcode;
+use crate::cqe::{Cqe, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
@@ -28,29 +26,37 @@ pub(crate) enum Pushed {
 /// A completion queue. Indices are free-running: `consumed <= taken <= produced`.
 #[derive(Debug)]
 pub(crate) struct Cq {
-    ring: Box<[Cqe]>,
-    mask: u32,
+    /// Those that were produced and not taken.
+    ring: VecDeque<Cqe>,
+    cqes: u32,
     produced: u32,
     taken: u32,
     consumed: u32,
     armed: Armed,
     is_overrun: bool,
+    /// It is in the list of those that have got CQEs.
+    pub(crate) is_listed: bool,
     /// QPs that have it.
     pub(crate) users: u32,
 }
 
 impl Cq {
+    /// With room for so many from the beginning.
     pub(crate) fn new(cqes: usize) -> Self {
-        let cqes = cqes.next_power_of_two();
-        let empty = Cqe::new(0, Status::Success, Done::Sent(SendOpcode::Nop), Qpn(0));
+        Self { ring: VecDeque::with_capacity(cqes.next_power_of_two()), ..Self::growing(cqes) }
+    }
+
+    /// It has room for what was not taken: for an owner that takes everything at once.
+    pub(crate) fn growing(cqes: usize) -> Self {
         Self {
-            ring: vec![empty; cqes].into_boxed_slice(),
-            mask: cqes as u32 - 1,
+            ring: VecDeque::new(),
+            cqes: cqes.next_power_of_two() as u32,
             produced: 0,
             taken: 0,
             consumed: 0,
             armed: Armed::No,
             is_overrun: false,
+            is_listed: false,
             users: 0,
         }
     }
@@ -60,11 +66,11 @@ impl Cq {
         if self.is_overrun {
             return Pushed::Lost;
         }
-        if self.produced.wrapping_sub(self.consumed) as usize == self.ring.len() {
+        if self.produced.wrapping_sub(self.consumed) == self.cqes {
             self.is_overrun = true;
             return Pushed::Overrun;
         }
-        self.ring[(self.produced & self.mask) as usize] = cqe;
+        self.ring.push_back(cqe);
         self.produced = self.produced.wrapping_add(1);
         let fires = match self.armed {
             Armed::No => false,
@@ -80,11 +86,8 @@ impl Cq {
     /// The next CQE, and the phase of its lap. Its place is not free before [`Cq::consume`].
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(Cqe, bool)> {
-        if self.taken == self.produced {
-            return None;
-        }
-        let phase = (self.taken / self.ring.len() as u32).is_multiple_of(2);
-        let cqe = self.ring[(self.taken & self.mask) as usize];
+        let cqe = self.ring.pop_front()?;
+        let phase = (self.taken / self.cqes).is_multiple_of(2);
         self.taken = self.taken.wrapping_add(1);
         Some((cqe, phase))
     }
@@ -99,19 +102,15 @@ impl Cq {
         is_valid
     }
 
+    /// Producer and consumer index, whether it is armed, whether it is in overrun.
+    pub(crate) fn state(&self) -> (u32, u32, bool, bool) {
+        (self.taken, self.consumed, self.armed != Armed::No, self.is_overrun)
+    }
+
     /// Forgets the CQEs of a QP that nobody has taken yet; the others move up.
     pub(crate) fn forget(&mut self, qp: Qpn) {
-        let mut kept = self.taken;
-        let mut at = self.taken;
-        while at != self.produced {
-            let cqe = self.ring[(at & self.mask) as usize];
-            if cqe.qp != qp {
-                self.ring[(kept & self.mask) as usize] = cqe;
-                kept = kept.wrapping_add(1);
-            }
-            at = at.wrapping_add(1);
-        }
-        self.produced = kept;
+        self.ring.retain(|cqe| cqe.qp != qp);
+        self.produced = self.taken.wrapping_add(self.ring.len() as u32);
     }
 
     pub(crate) fn taken(&self) -> u32 {

@@ -117,12 +117,7 @@ impl Engine {
         if !self.shared.smt.set_page(stag, page, address) {
             return Err(ControlError::Invalid);
         }
-        while let Some(qp) = self.shared.schedule.parked.pop() {
-            if let Some((qp, shared)) = self.qp(qp) {
-                qp.place.is_parked = false;
-                qp.wake(shared);
-            }
-        }
+        self.wake_parked();
         Ok(())
     }
 
@@ -153,6 +148,7 @@ impl Engine {
             Some(queue) if queue.users > 0 => Err(ControlError::InUse),
             Some(_) => {
                 self.shared.cqs.remove(cq.0);
+                self.shared.events.written.retain(|&other| other != cq);
                 Ok(())
             }
         }
@@ -197,7 +193,7 @@ impl Engine {
 
     /// The next event.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.shared.events.events.pop()
+        self.shared.events.waiting.pop()
     }
 
     // --- Shared receive queues ---
@@ -245,6 +241,16 @@ impl Engine {
 
     /// Makes a QP, in RESET.
     pub fn create_qp(&mut self, init: &Init) -> Result<Qpn, ControlError> {
+        let init = self.check_init(init)?;
+        let slot = self.qps.next().ok_or(ControlError::NoRoom)?;
+        let number = self.number(slot);
+        self.qps.insert(Qp::new(number, &init)).ok_or(ControlError::NoRoom)?;
+        self.count_users(&init);
+        Ok(number)
+    }
+
+    /// What a QP can be made with: its queues are powers of two.
+    pub(crate) fn check_init(&self, init: &Init) -> Result<Init, ControlError> {
         let most = self.shared.config.blocks;
         let has_queues = (1..=most).contains(&init.sq_blocks) && (1..=most).contains(&init.rq_blocks);
         let has_srq = match init.srq {
@@ -256,14 +262,15 @@ impl Engine {
         if !has_queues || !has_srq || !has_cqs {
             return Err(ControlError::Invalid);
         }
-        let init = Init {
+        Ok(Init {
             sq_blocks: init.sq_blocks.next_power_of_two(),
             rq_blocks: init.rq_blocks.next_power_of_two(),
             ..*init
-        };
-        let slot = self.qps.next().ok_or(ControlError::NoRoom)?;
-        let number = self.number(slot);
-        self.qps.insert(Qp::new(number, &init)).ok_or(ControlError::NoRoom)?;
+        })
+    }
+
+    /// One more QP has these queues.
+    pub(crate) fn count_users(&mut self, init: &Init) {
         for cq in [init.send_cq, init.receive_cq] {
             if let Some(queue) = self.shared.cqs.get_mut(cq.0) {
                 queue.users += 1;
@@ -272,7 +279,6 @@ impl Engine {
         if let Some(queue) = init.srq.and_then(|srq| self.shared.srqs.get_mut(srq.0)) {
             queue.users += 1;
         }
-        Ok(number)
     }
 
     /// The number that a QP in this place gets: another one each time, neither 0 nor 1.

@@ -51,13 +51,15 @@ pub struct Notice(pub CqId);
 /// What waits to be fetched.
 #[derive(Debug)]
 pub(crate) struct Events {
-    pub(crate) events: Bounded<Event>,
+    pub(crate) waiting: Bounded<Event>,
     /// One a CQ at most, since each has to be armed anew.
     pub(crate) notices: Bounded<Notice>,
+    /// CQs that have got CQEs, each once.
+    pub(crate) written: Bounded<CqId>,
 }
 
 impl Events {
     pub(crate) fn new(events: usize, cqs: usize) -> Self {
-        Self { events: Bounded::new(events), notices: Bounded::new(cqs) }
+        Self { waiting: Bounded::new(events), notices: Bounded::new(cqs), written: Bounded::new(cqs) }
     }
 }

@@ -2,7 +2,7 @@
 
 use etherslot_wire::rdmap::AtomicRequest;
 
-use crate::config::PeerId;
+use crate::config::{PeerId, Qpn};
 
 /// Why memory was not read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,16 @@ pub enum Trouble {
 /// The memory that registered addresses are of: the process's own, a guest's by DMA, a simulator's. The engine asks for
 /// addresses of registered pages only.
 pub trait Memory {
+    /// What is asked for from here on is for this QP, and is a step of its own: what an earlier step asked for, and got all of, it does not
+    /// ask for again.
+    fn begin(&mut self, _qp: Qpn) {}
+
+    /// Whether it is worth while to tell what comes next, by [`Memory::expect`].
+    const IS_FAR: bool = false;
+
+    /// The steps after this one will read these bytes, once, in this order, if the QP goes on.
+    fn expect(&mut self, _address: u64, _bytes: usize) {}
+
     /// Reads all of `out`, or says why not.
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Trouble>;
 

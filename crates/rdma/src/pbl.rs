@@ -94,6 +94,17 @@ impl Pbl {
         is_there
     }
 
+    /// Writes an entry as it lies in the table.
+    pub(crate) fn set_entry(&mut self, index: u32, value: u64) -> bool {
+        let entry = self.entries.get_mut(index as usize);
+        entry.map(|entry| *entry = value & (ADDRESS | PRESENT)).is_some()
+    }
+
+    /// Whether there are these entries.
+    pub(crate) fn has(&self, first: u32, pages: u64) -> bool {
+        u64::from(first) + pages <= self.entries.len() as u64
+    }
+
     /// Calls `piece` with every run of bytes that is in one piece: its address, and where in the span it is.
     #[inline]
     pub(crate) fn walk<E: From<Miss>>(
@@ -130,7 +141,8 @@ impl Pbl {
     fn page<E: From<Miss>>(&self, span: &Span, at: u64) -> Result<u64, E> {
         let index = u64::from(span.first) + (at >> span.shift);
         match self.entries.get(index as usize) {
-            Some(&entry) if entry & PRESENT != 0 => Ok(entry & ADDRESS),
+            // Bits below the page's size are none of its address.
+            Some(&entry) if entry & PRESENT != 0 => Ok(entry & ADDRESS & !((1 << span.shift) - 1)),
             _ => Err(Miss(index as u32).into()),
         }
     }

@@ -154,6 +154,10 @@ impl<T> Bounded<T> {
         self.items.iter()
     }
 
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
+        self.items.retain(keep);
+    }
+
     /// Keeps the first ones only.
     pub(crate) fn truncate(&mut self, count: usize) {
         self.items.truncate(count);

@@ -32,6 +32,7 @@ impl Engine {
             self.no_qp(peer, &header);
             return;
         };
+        memory.begin(qp.number);
         if qp.init.service == Service::Ud {
             let Header { opcode, place, is_last, .. } = header;
             let request = Request { opcode, place, is_last, data, segment };
@@ -171,6 +172,7 @@ impl Engine {
         }
         let mut has_sent = false;
         for _ in 0..BURST {
+            memory.begin(number);
             let mut step = qp.answer(shared, memory, wire);
             if step == Step::Nothing {
                 step = qp.request(shared, now_ns, memory, wire);

@@ -20,6 +20,8 @@ use crate::smt::{Access, Denied, Smt};
 use crate::table::Table;
 use crate::wqe::Sge;
 
+/// Bytes of a message that far memory is asked for ahead.
+const EXPECTED_BYTES: usize = 32 << 10;
 /// Bytes in front of a datagram's data in its buffer.
 pub(crate) const GRH_BYTES: usize = 40;
 
@@ -93,6 +95,15 @@ impl From<Denied> for Failure {
     }
 }
 
+/// Memory that is not here yet does not keep from asking for what comes behind it: so all of it is under way at once.
+fn pass_pending(read: Result<(), Trouble>, waits: &mut bool) -> Result<(), Failure> {
+    match read {
+        Err(Trouble::Pending) => *waits = true,
+        other => other?,
+    }
+    Ok(())
+}
+
 /// Who uses an STag.
 pub(crate) type Who = (Pd, Qpn);
 
@@ -107,7 +118,10 @@ impl Smt {
     /// Reads looked-up bytes.
     #[inline]
     pub(crate) fn read<M: Memory>(&self, memory: &mut M, span: &Span, out: &mut [u8]) -> Result<(), Failure> {
-        self.pbl.walk(span, |address, range| Ok(memory.read(address, &mut out[range])?))
+        let mut waits = false;
+        self.pbl
+            .walk(span, |address, range| pass_pending(memory.read(address, &mut out[range]), &mut waits))?;
+        if waits { Err(Failure::Pending) } else { Ok(()) }
     }
 
     /// Writes looked-up bytes; all pages are known to be there.
@@ -153,10 +167,59 @@ impl Smt {
         cursor: Cursor,
         out: &mut [u8],
     ) -> Result<Cursor, Failure> {
-        Self::pieces(sges, cursor, out.len(), |sge, to, range| {
+        let mut waits = false;
+        let end = Self::pieces(sges, cursor, out.len(), |sge, to, range| {
             let span = self.look_up(sge.stag, to, range.len() as u64, Access::LOCAL_READ, who)?;
-            self.read(memory, &span, &mut out[range])
+            self.pbl.walk(&span, |address, within| {
+                let out = &mut out[range.start + within.start..range.start + within.end];
+                pass_pending(memory.read(address, out), &mut waits)
+            })
+        })?;
+        if waits { Err(Failure::Pending) } else { Ok(end) }
+    }
+
+    /// Tells far memory what of a list of SGEs will be read next: up to `length` bytes.
+    #[inline]
+    pub(crate) fn expect<M: Memory>(
+        &self,
+        memory: &mut M,
+        who: Who,
+        sges: impl Fn(usize) -> Sge,
+        cursor: Cursor,
+        length: usize,
+    ) {
+        if !M::IS_FAR {
+            return;
+        }
+        // What is wrong shows itself when its turn comes.
+        let _ = Self::pieces(sges, cursor, length.min(EXPECTED_BYTES), |sge, to, range| {
+            let span = self.look_up(sge.stag, to, range.len() as u64, Access::LOCAL_READ, who)?;
+            self.expect_span(memory, &span)
+        });
+    }
+
+    fn expect_span<M: Memory>(&self, memory: &mut M, span: &Span) -> Result<(), Failure> {
+        self.pbl.walk(span, |address, range| {
+            memory.expect(address, range.len());
+            Ok(())
         })
+    }
+
+    /// The same of a region that the peer reads.
+    #[inline]
+    pub(crate) fn expect_read<M: Memory>(
+        &self,
+        memory: &mut M,
+        who: Who,
+        (stag, to): (u32, u64),
+        length: usize,
+    ) {
+        if M::IS_FAR
+            && let Ok(span) =
+                self.look_up(stag, to, length.min(EXPECTED_BYTES) as u64, Access::REMOTE_READ, who)
+        {
+            let _ = self.expect_span(memory, &span);
+        }
     }
 
     /// Writes the next bytes of a list of SGEs: all of them, or none if one may not be written.
@@ -196,7 +259,7 @@ impl Shared {
     }
 
     pub(crate) fn event(&mut self, event: Event) {
-        if !self.events.events.push(event) {
+        if !self.events.waiting.push(event) {
             self.counters.events_lost += 1;
         }
     }
@@ -224,6 +287,9 @@ impl Shared {
         match queue.push(cqe) {
             Pushed::Yes(fires) => {
                 self.counters.cqes += 1;
+                if !queue.is_listed {
+                    queue.is_listed = self.events.written.push(cq);
+                }
                 if fires {
                     self.events.notices.push(Notice(cq));
                 }

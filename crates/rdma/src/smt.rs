@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use etherslot_wire::rdmap::Cause;
 
 use crate::config::{Pd, Qpn};
+use crate::engine::ControlError;
 use crate::pbl::{Miss, Pbl, Run, Span};
+use crate::placed::{Placed, StagState};
 
 /// What may be done with a region or window; local reads always may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +29,12 @@ impl Access {
     pub const LOCAL_READ: Self = Self(0);
     /// All of it.
     pub const ALL: Self = Self(0x1F);
+
+    /// Whether it is one that a region may have: what the peer may write its owner may, too.
+    const fn is_sound(self) -> bool {
+        let remote_writes = Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0;
+        self.0 & !Self::ALL.0 == 0 && (self.0 & remote_writes == 0 || self.has(Self::LOCAL_WRITE))
+    }
 
     /// Whether all of `other` is in it.
     #[inline]
@@ -123,7 +131,7 @@ enum Use {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     in_use: Use,
     key: u8,
     access: Access,
@@ -139,6 +147,17 @@ struct Entry {
     parent: u32,
     /// Region: windows bound to it.
     windows: u32,
+}
+
+impl Entry {
+    pub(crate) fn state(&self) -> StagState {
+        StagState {
+            is_valid: matches!(self.in_use, Use::Region | Use::Window),
+            is_window: matches!(self.in_use, Use::Allocated | Use::Window),
+            key: self.key,
+            windows: self.windows,
+        }
+    }
 }
 
 const FREE: Entry = Entry {
@@ -193,12 +212,7 @@ impl Smt {
     }
 
     pub(crate) fn register(&mut self, region: &Region<'_>) -> Option<u32> {
-        let remote_writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let is_writable = region.access.has(Access::LOCAL_WRITE);
-        if region.base.checked_add(region.length).is_none()
-            || region.access.0 & !Access::ALL.0 != 0
-            || region.access.0 & remote_writes.0 != 0 && !is_writable
-        {
+        if region.base.checked_add(region.length).is_none() || !region.access.is_sound() {
             return None;
         }
         let (at, shift, pages, run) = match region.layout {
@@ -249,6 +263,77 @@ impl Smt {
         self.entries[index] = FREE;
         self.free.insert(0, index as u32);
         true
+    }
+
+    /// Puts a region in this place.
+    pub(crate) fn place_region(&mut self, index: u32, placed: &Placed) -> Result<(), ControlError> {
+        let Placed { pd, access, base, length, key, shift, at, first } = *placed;
+        self.check_free(index)?;
+        if base.checked_add(length).is_none() || !access.is_sound() {
+            return Err(ControlError::Invalid);
+        }
+        let end = at.checked_add(length).ok_or(ControlError::Invalid)?;
+        let pages = match shift {
+            0 => 0,
+            12..=30 if at >> shift == 0 => end.div_ceil(1 << shift),
+            _ => return Err(ControlError::Invalid),
+        };
+        if !self.pbl.has(first, pages) {
+            return Err(ControlError::Invalid);
+        }
+        let run = Run { first, pages: pages as u32 };
+        let region = Entry { in_use: Use::Region, key, access, shift, pd, base, length, at, run, ..FREE };
+        self.put(index, region);
+        Ok(())
+    }
+
+    /// Puts a window that is not bound in this place.
+    pub(crate) fn place_window(&mut self, index: u32, pd: Pd) -> Result<(), ControlError> {
+        self.check_free(index)?;
+        self.put(index, Entry { in_use: Use::Allocated, pd, ..FREE });
+        Ok(())
+    }
+
+    /// Empties this place.
+    pub(crate) fn clear(&mut self, index: u32) -> Result<(), ControlError> {
+        let entry = self.entry_at(index).ok_or(ControlError::Unknown)?;
+        match entry.in_use {
+            Use::Free => return Err(ControlError::Unknown),
+            Use::Region if entry.windows > 0 => return Err(ControlError::InUse),
+            Use::Window => self.unbind(index as usize),
+            _ => {}
+        }
+        self.entries[index as usize] = FREE;
+        self.free.insert(0, index);
+        Ok(())
+    }
+
+    pub(crate) fn entry_at(&self, index: u32) -> Option<&Entry> {
+        self.entries.get(index as usize)
+    }
+
+    /// The STag of a region, and which of its pages this entry of the PBLMT is.
+    pub(crate) fn page_of(&self, page: u32) -> Option<(u32, u32)> {
+        let has = |entry: &Entry| {
+            entry.in_use == Use::Region
+                && page.checked_sub(entry.run.first).is_some_and(|at| at < entry.run.pages)
+        };
+        let index = self.entries.iter().position(has)?;
+        let Entry { key, run, .. } = self.entries[index];
+        Some(((index as u32) << 8 | u32::from(key), page - run.first))
+    }
+
+    fn check_free(&self, index: u32) -> Result<(), ControlError> {
+        match self.entry_at(index).map(|entry| entry.in_use) {
+            Some(Use::Free) if index != 0 => Ok(()),
+            Some(Use::Free) | None => Err(ControlError::Unknown),
+            Some(_) => Err(ControlError::InUse),
+        }
+    }
+
+    fn put(&mut self, index: u32, entry: Entry) {
+        self.entries[index as usize] = entry;
+        self.free.retain(|&other| other != index);
     }
 
     pub(crate) fn set_page(&mut self, stag: u32, page: u32, address: Option<u64>) -> bool {

@@ -27,6 +27,16 @@ impl<T> Table<T> {
         Some(slot)
     }
 
+    /// Puts it in this slot; false if that is not free.
+    pub(crate) fn insert_at(&mut self, slot: u16, item: T) -> bool {
+        let Some(place) = self.slots.get_mut(slot as usize).filter(|place| place.is_none()) else {
+            return false;
+        };
+        *place = Some(Box::new(item));
+        self.free.retain(|&other| other != slot);
+        true
+    }
+
     pub(crate) fn remove(&mut self, slot: u16) -> Option<Box<T>> {
         let item = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push_back(slot);

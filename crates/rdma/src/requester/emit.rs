@@ -155,6 +155,14 @@ impl Qp {
             moved.is_ok()
         };
         let sent = wire.send(peer, stream, &buffer[..head_bytes], bytes, &mut fill);
+        if M::IS_FAR && !is_inline && matches!(moved, Ok(_) | Err(Failure::Pending)) {
+            let sge = |index| Self::sge(&requester.sq, position, head.opcode, index);
+            let left = (head.length - offset) as usize;
+            // From where this step was: what it has fetched is known there.
+            let from = moved.unwrap_or(place);
+            let left = if moved.is_ok() { left.saturating_sub(bytes) } else { left };
+            smt.expect(memory, who, sge, from, left);
+        }
         match moved {
             Ok(place) if sent => {
                 shared.counters.segments_sent += 1;

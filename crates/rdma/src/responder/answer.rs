@@ -84,6 +84,9 @@ impl Qp {
                     if !sent && read.is_ok() {
                         return Step::Full(peer);
                     }
+                    let ahead = if read.is_ok() { bytes } else { 0 };
+                    let from = (request.source_stag, at.wrapping_add(ahead as u64));
+                    shared.smt.expect_read(memory, who, from, left - ahead);
                 }
                 Err(denied) => read = Err(Failure::Denied(denied)),
             }

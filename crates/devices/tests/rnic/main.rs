@@ -1,0 +1,6 @@
+//! The RNIC, driven as its driver drives it: by registers, tables, QP pages and queues in memory.
+
+#[path = "../nvme/bus.rs"]
+mod bus;
+mod pair;
+mod traffic;
