@@ -8,3 +8,4 @@ pub mod e82576;
 pub mod ids;
 pub mod nvme;
 pub mod rnic;
+pub mod sata;

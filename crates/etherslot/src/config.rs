@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, Group,
     HostOptions, Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NvmeOptions,
-    PublicKey, Routes, SecurityOptions, SessionOptions, SlotOptions, StoreOptions, Wanted,
+    PublicKey, Routes, SataOptions, SecurityOptions, SessionOptions, SlotOptions, StoreOptions, Wanted,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -142,18 +142,33 @@ struct Device {
     #[serde(default, deserialize_with = "value::public_keys")]
     owners: Option<Vec<PublicKey>>,
     #[serde(default, rename = "namespace")]
-    namespaces: Vec<Namespace>,
+    namespaces: Vec<Store>,
+    /// Of a SATA controller.
+    #[serde(default, deserialize_with = "value::ports")]
+    ports: Option<u8>,
+    #[serde(default, rename = "disk")]
+    disks: Vec<Store>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     Nvme,
+    Ahci,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nvme => "nvme",
+            Self::Ahci => "ahci",
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Namespace {
+struct Store {
     /// A file or block device, or
     path: Option<PathBuf>,
     /// memory of the daemon, bytes.
@@ -366,6 +381,8 @@ fn device_options(
         cmb_bytes,
         owners,
         namespaces,
+        ports,
+        disks,
         on_host_loss,
         standby,
     } = device;
@@ -387,8 +404,20 @@ fn device_options(
         "[[device]] name = {name:?} stands twice: names are unique in a box"
     );
     let group = group.or_else(|| fabric?.group);
+    let stray = match kind {
+        Kind::Nvme => [("ports", ports.is_some()), ("disk", !disks.is_empty()), ("", false)],
+        Kind::Ahci => [
+            ("queue_pairs", queue_pairs.is_some()),
+            ("cmb_bytes", cmb_bytes.is_some()),
+            ("namespace", !namespaces.is_empty()),
+        ],
+    };
+    if let Some((key, _)) = stray.into_iter().find(|(_, is_there)| *is_there) {
+        bail!("[[device]] {name:?}: {key} is not for kind = {:?}: remove it", kind.name());
+    }
     let kind = match kind {
         Kind::Nvme => DeviceKind::Nvme(nvme_options(&name, model, queue_pairs, cmb_bytes, namespaces)?),
+        Kind::Ahci => DeviceKind::Sata(sata_options(&name, &serial, model, ports, disks)?),
     };
     Ok(DeviceOptions { name, serial, group, failover, owners, kind })
 }
@@ -398,12 +427,12 @@ fn nvme_options(
     model: Option<String>,
     queue_pairs: Option<u16>,
     cmb_bytes: Option<u32>,
-    namespaces: Vec<Namespace>,
+    namespaces: Vec<Store>,
 ) -> Result<NvmeOptions> {
     ensure!(!namespaces.is_empty(), "[[device]] {name:?} has no [[device.namespace]]: add at least one");
     ensure!(namespaces.len() <= 32, "[[device]] {name:?} has more than 32 namespaces: use 32 or fewer");
     let namespaces =
-        namespaces.into_iter().map(|namespace| store_options(name, namespace)).collect::<Result<_>>()?;
+        namespaces.into_iter().map(|store| store_options(name, "namespace", store)).collect::<Result<_>>()?;
     Ok(NvmeOptions {
         model: model.unwrap_or_else(|| "Etherslot NVMe".to_owned()),
         queue_pairs: queue_pairs.unwrap_or(64),
@@ -412,12 +441,35 @@ fn nvme_options(
     })
 }
 
-fn store_options(device: &str, namespace: Namespace) -> Result<StoreOptions> {
-    let Namespace { path, memory, block_bytes, read_only } = namespace;
+fn sata_options(
+    name: &str,
+    serial: &str,
+    model: Option<String>,
+    ports: Option<u8>,
+    disks: Vec<Store>,
+) -> Result<SataOptions> {
+    let ports = ports.unwrap_or_else(|| u8::try_from(disks.len()).unwrap_or(u8::MAX));
+    ensure!(ports > 0, "[[device]] {name:?} has no [[device.disk]]: add at least one, or ports = 1");
+    ensure!(ports <= 8, "[[device]] {name:?} has more than 8 disks: use 8 or fewer");
+    ensure!(
+        disks.len() <= usize::from(ports),
+        "[[device]] {name:?} has {} disks, but ports = {ports}: a disk has a port",
+        disks.len()
+    );
+    ensure!(
+        ports == 1 || serial.len() <= 18,
+        "[[device]] {name:?}: the disks' serial numbers are made of serial with their port: use 18 characters or fewer"
+    );
+    let disks = disks.into_iter().map(|store| store_options(name, "disk", store)).collect::<Result<_>>()?;
+    Ok(SataOptions { model: model.unwrap_or_else(|| "Etherslot SATA".to_owned()), ports, disks })
+}
+
+fn store_options(device: &str, table: &str, store: Store) -> Result<StoreOptions> {
+    let Store { path, memory, block_bytes, read_only } = store;
     let backing = match (path, memory) {
         (Some(path), None) => Backing::File(path),
         (None, Some(bytes)) => Backing::Memory(bytes),
-        _ => bail!("[[device.namespace]] of {device:?} needs path = \"…\" or memory = \"…\", and not both"),
+        _ => bail!("[[device.{table}]] of {device:?} needs path = \"…\" or memory = \"…\", and not both"),
     };
     Ok(StoreOptions { backing, block_bytes, read_only })
 }

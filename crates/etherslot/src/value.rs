@@ -203,6 +203,11 @@ pub(crate) fn queue_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     checked(deserializer, |pairs| in_range(pairs, 1..=64).map(Some))
 }
 
+/// `[[device]] ports`.
+pub(crate) fn ports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    checked(deserializer, |ports| in_range(ports, 1..=8).map(|ports| Some(ports as u8)))
+}
+
 /// `[[device]] cmb_bytes`.
 pub(crate) fn cmb_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     checked(deserializer, |bytes: u32| {

@@ -4,11 +4,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
+use etherslot_devices::sata::{Ahci, Config as SataConfig, Drive};
 use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::Function;
-use etherslot_storage::Medium as _;
+use etherslot_storage::Medium;
 use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_storage::ram::RamMedium;
 use etherslot_wire::control::Name;
@@ -18,7 +19,9 @@ use crate::carrier::Carriers;
 use crate::control::Control;
 use crate::events;
 use crate::fabric::{self, Fabric};
-use crate::options::{Backing, BoxOptions, DeviceKind, DeviceOptions, NvmeOptions, StoreOptions, Via};
+use crate::options::{
+    Backing, BoxOptions, DeviceKind, DeviceOptions, NvmeOptions, SataOptions, StoreOptions, Via,
+};
 use crate::stat;
 use crate::station::Station;
 use crate::{StartError, format_file, identity};
@@ -40,6 +43,7 @@ fn make(options: &DeviceOptions) -> Result<Made, StartError> {
     let mut wakers = Vec::new();
     let (function, bytes) = match &options.kind {
         DeviceKind::Nvme(nvme) => make_nvme(options, nvme, &mut wakers)?,
+        DeviceKind::Sata(sata) => make_sata(options, sata, &mut wakers)?,
     };
     let spec = function.spec();
     let name =
@@ -69,10 +73,13 @@ fn make_nvme(
 ) -> Result<Model, StartError> {
     let mut namespaces = Vec::new();
     for namespace in &nvme.namespaces {
-        namespaces.push(match &namespace.backing {
-            Backing::File(path) => on_file(&options.name, path, namespace, wakers)?,
-            Backing::Memory(bytes) => in_memory(&options.name, *bytes, namespace)?,
-        });
+        let (medium, block_bytes) = open_store(&options.name, namespace, wakers)?;
+        let mut made = Namespace::new(medium, block_bytes);
+        // A block size that the guest chooses is forgotten with the content.
+        if let Backing::File(path) = namespace.backing.clone() {
+            made.formatted = Some(Box::new(move |block_bytes| format_file::keep(&path, block_bytes)));
+        }
+        namespaces.push(made);
     }
     let config = NvmeConfig {
         serial: options.serial.clone(),
@@ -88,15 +95,51 @@ fn make_nvme(
     Ok((Box::new(nvme), bytes))
 }
 
+fn make_sata(
+    options: &DeviceOptions,
+    sata: &SataOptions,
+    wakers: &mut Vec<OwnedFd>,
+) -> Result<Model, StartError> {
+    let mut ports = Vec::new();
+    let mut bytes = 0;
+    for (port, disk) in sata.disks.iter().enumerate() {
+        let (medium, block_bytes) = open_store(&options.name, disk, wakers)?;
+        bytes += medium.info().bytes;
+        let serial = if port == 0 { options.serial.clone() } else { format!("{}-{port}", options.serial) };
+        ports.push(Some(Drive { serial, medium, block_bytes }));
+    }
+    ports.resize_with(usize::from(sata.ports), || None);
+    let config = SataConfig {
+        serial: options.serial.clone(),
+        model: sata.model.clone(),
+        ports,
+        ..SataConfig::default()
+    };
+    let ahci = Ahci::new(config)
+        .map_err(|error| StartError::Device { device: options.name.clone(), reason: error.to_string() })?;
+    Ok((Box::new(ahci), bytes))
+}
+
+/// Opens what keeps the blocks of a namespace or disk; with the block size it is to have.
+fn open_store(
+    device: &str,
+    options: &StoreOptions,
+    wakers: &mut Vec<OwnedFd>,
+) -> Result<(Box<dyn Medium>, u32), StartError> {
+    match &options.backing {
+        Backing::File(path) => on_file(device, path, options, wakers),
+        Backing::Memory(bytes) => in_memory(device, *bytes, options),
+    }
+}
+
 fn on_file(
     device: &str,
     path: &Path,
     options: &StoreOptions,
     wakers: &mut Vec<OwnedFd>,
-) -> Result<Namespace, StartError> {
-    let path = path.to_owned();
-    let block_bytes = format_file::kept(&path).unwrap_or(options.block_bytes);
-    let medium = open_medium(&path, options.read_only, block_bytes)
+) -> Result<(Box<dyn Medium>, u32), StartError> {
+    let block_bytes = format_file::kept(path).unwrap_or(options.block_bytes);
+    let medium = open_medium(path, options.read_only, block_bytes)
         .map_err(|source| StartError::Medium { device: device.to_owned(), source })?;
     tracing::info!(
         device,
@@ -104,23 +147,20 @@ fn on_file(
         bytes = medium.info().bytes,
         block_bytes,
         direct = medium.is_direct(),
-        "namespace opened"
+        "medium opened"
     );
     if let Some(fd) = medium.fd() {
         wakers.push(fd.try_clone_to_owned()?);
     }
-    let mut namespace = Namespace::new(Box::new(medium), block_bytes);
-    namespace.formatted = Some(Box::new(move |block_bytes| format_file::keep(&path, block_bytes)));
-    Ok(namespace)
+    Ok((Box::new(medium), block_bytes))
 }
 
-/// A block size that the guest chooses is forgotten with the content.
-fn in_memory(device: &str, bytes: u64, options: &StoreOptions) -> Result<Namespace, StartError> {
+fn in_memory(device: &str, bytes: u64, options: &StoreOptions) -> Result<(Box<dyn Medium>, u32), StartError> {
     let StoreOptions { block_bytes, read_only, .. } = *options;
     let medium = RamMedium::new(bytes, read_only)
         .map_err(|source| StartError::Memory { device: device.to_owned(), source })?;
-    tracing::info!(device, bytes, block_bytes, "namespace made in memory");
-    Ok(Namespace::new(Box::new(medium), block_bytes))
+    tracing::info!(device, bytes, block_bytes, "medium made in memory");
+    Ok((Box::new(medium), block_bytes))
 }
 
 /// In the smallest blocks there are, so that the guest can choose; in larger ones if only those go past the page cache.

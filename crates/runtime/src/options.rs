@@ -281,6 +281,7 @@ impl DeviceOptions {
     pub fn stores(&self) -> &[StoreOptions] {
         match &self.kind {
             DeviceKind::Nvme(nvme) => &nvme.namespaces,
+            DeviceKind::Sata(sata) => &sata.disks,
         }
     }
 }
@@ -290,6 +291,8 @@ impl DeviceOptions {
 pub enum DeviceKind {
     /// An NVMe controller.
     Nvme(NvmeOptions),
+    /// A SATA controller with disks.
+    Sata(SataOptions),
 }
 
 /// An NVMe controller.
@@ -303,6 +306,17 @@ pub struct NvmeOptions {
     pub cmb_bytes: Option<u32>,
     /// Namespaces, in the order of their IDs from 1.
     pub namespaces: Vec<StoreOptions>,
+}
+
+/// A SATA controller.
+#[derive(Debug)]
+pub struct SataOptions {
+    /// Model number of the disks, up to 40 characters.
+    pub model: String,
+    /// Ports, at least as many as disks.
+    pub ports: u8,
+    /// What is at the first ports.
+    pub disks: Vec<StoreOptions>,
 }
 
 /// What keeps the blocks of a namespace or disk.

@@ -3,10 +3,11 @@
 use super::bits::{PAGE_BYTES, VERSION};
 use super::events::{LIMIT, NAMESPACE_NOTICES};
 use super::features::WARNING_KELVIN;
-use super::identity::{Identity, OUI};
+use super::identity::Identity;
 use super::logs::ERROR_ENTRIES;
 use super::namespace::Active;
 use crate::ids;
+use crate::ids::OUI;
 
 /// Size of every one.
 pub(crate) const BYTES: usize = 4096;

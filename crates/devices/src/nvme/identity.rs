@@ -1,10 +1,9 @@
 //! Who the controller is: its names, and the identifiers derived from them.
 //!
 //! The same serial number gives the same identifiers for ever: udev links, multipath and the duplicate check of Linux
-//! depend on them. Their OUI is a locally administered one, since the project has none of its own.
+//! depend on them.
 
-/// Organisation part of IEEE identifiers; the second lowest bit of its first octet says that it is locally administered.
-pub(crate) const OUI: [u8; 3] = [0x02, 0xe5, 0x10];
+use crate::ids::{OUI, hash, padded};
 
 /// Names and identifiers of a controller.
 #[derive(Clone, Debug)]
@@ -16,25 +15,6 @@ pub(crate) struct Identity {
     /// NVM Subsystem NVMe Qualified Name (7.9).
     pub(crate) nqn: String,
     key: String,
-}
-
-/// Printable ASCII, cut or padded with spaces to the field (1.5: ASCII strings).
-fn padded<const N: usize>(text: &str) -> [u8; N] {
-    let mut field = [b' '; N];
-    for (place, character) in field.iter_mut().zip(text.chars()) {
-        *place = if character.is_ascii_graphic() || character == ' ' { character as u8 } else { b'?' };
-    }
-    field
-}
-
-/// FNV-1a of 128 bits (Fowler, Noll, Vo), with its halves mixed once more, since it changes high bits less than low ones.
-fn hash(parts: &[&[u8]]) -> [u8; 16] {
-    let mut value: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    for byte in parts.iter().flat_map(|part| part.iter().chain(&[0])) {
-        value = (value ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-    }
-    value = (value ^ value >> 61).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645);
-    (value ^ value >> 67).to_be_bytes()
 }
 
 /// A UUID made of a hash: version 8 (custom) of RFC 9562, in its variant.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use etherslot_runtime::options::{
-    Backing, BoxOptions, HostOptions, Interrupts, LinkKind, LinkOptions, ListenAddress, LoopOptions,
-    SecurityOptions, SessionOptions,
+    Backing, BoxOptions, DeviceKind, HostOptions, Interrupts, LinkKind, LinkOptions, ListenAddress,
+    LoopOptions, SecurityOptions, SessionOptions,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -141,13 +141,17 @@ impl Odd<'_> {
                 );
                 self.note(("device", at, "name"), what);
             }
+            let table = match device.kind {
+                DeviceKind::Nvme(_) => "namespace",
+                DeviceKind::Sata(_) => "disk",
+            };
             for namespace in device.stores() {
                 match &namespace.backing {
                     Backing::Memory(_) if namespace.read_only => {
                         let what = format!(
                             "[[device]] {name:?}: read_only memory is zeros for ever: remove read_only"
                         );
-                        self.note(("device", at, "namespace"), what);
+                        self.note(("device", at, table), what);
                     }
                     Backing::Memory(_) => {}
                     Backing::File(path) => {
@@ -156,13 +160,13 @@ impl Odd<'_> {
                             .any(|(other, read_only)| other == path && !(*read_only && namespace.read_only));
                         if is_shared {
                             let what = format!(
-                                "[[device]] {name:?}: {} belongs to another namespace, too: two writers destroy it",
+                                "[[device]] {name:?}: {} belongs to another namespace or disk, too: two writers destroy it",
                                 path.display()
                             );
-                            self.note(("device", at, "namespace"), what);
+                            self.note(("device", at, table), what);
                         }
                         files.push((path, namespace.read_only));
-                        self.relative(("device", at, "namespace"), path);
+                        self.relative(("device", at, table), path);
                     }
                 }
             }

@@ -212,12 +212,15 @@ fn of_fabric(page: &mut Page, fabric: &FabricOptions, is_box: bool) {
 
 fn of_device(page: &mut Page, device: &DeviceOptions) {
     let DeviceOptions { name, serial, group, failover, owners, kind } = device;
-    let DeviceKind::Nvme(nvme) = kind;
     page.table("[[device]]");
-    page.text("kind", "nvme");
+    let (kind_name, model, table) = match kind {
+        DeviceKind::Nvme(nvme) => ("nvme", &nvme.model, "[[device.namespace]]"),
+        DeviceKind::Sata(sata) => ("ahci", &sata.model, "[[device.disk]]"),
+    };
+    page.text("kind", kind_name);
     page.text("name", name);
     page.text("serial", serial);
-    page.text("model", &nvme.model);
+    page.text("model", model);
     if let Some(group) = group {
         page.value("group", i64::from(group.get()));
     }
@@ -228,18 +231,23 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
     if let Some(owners) = owners {
         page.texts::<&PublicKey>("owners", owners);
     }
-    page.value("queue_pairs", i64::from(nvme.queue_pairs));
-    if let Some(bytes) = nvme.cmb_bytes {
-        page.value("cmb_bytes", i64::from(bytes));
+    match kind {
+        DeviceKind::Nvme(nvme) => {
+            page.value("queue_pairs", i64::from(nvme.queue_pairs));
+            if let Some(bytes) = nvme.cmb_bytes {
+                page.value("cmb_bytes", i64::from(bytes));
+            }
+        }
+        DeviceKind::Sata(sata) => page.value("ports", i64::from(sata.ports)),
     }
-    for namespace in &nvme.namespaces {
-        page.table("[[device.namespace]]");
-        match &namespace.backing {
+    for store in device.stores() {
+        page.table(table);
+        match &store.backing {
             Backing::File(path) => page.text("path", path.display()),
             Backing::Memory(bytes) => page.text("memory", format_args!("{bytes} B")),
         }
-        page.value("block_bytes", i64::from(namespace.block_bytes));
-        page.value("read_only", namespace.read_only);
+        page.value("block_bytes", i64::from(store.block_bytes));
+        page.value("read_only", store.read_only);
     }
 }
 

@@ -44,6 +44,35 @@ fn minimal_files_are_taken_with_defaults() {
 }
 
 #[test]
+fn a_sata_controller_has_disks_and_may_have_empty_ports() {
+    let sata = BOX.replace("nvme", "ahci").replace("[[device.namespace]]", "[[device.disk]]");
+    let options = parse::<BoxFile>(&sata, &plain()).unwrap();
+    assert_eq!(options.devices[0].stores().len(), 1);
+    let DeviceKind::Sata(device) = &options.devices[0].kind else { panic!("no SATA controller") };
+    assert_eq!((device.ports, device.model.as_str()), (1, "Etherslot SATA"));
+    let empty = sata.replace("[[device.disk]]\npath = \"/disk.img\"\n", "ports = 3\n");
+    let options = parse::<BoxFile>(&empty, &plain()).unwrap();
+    assert!(options.devices[0].stores().is_empty());
+    refuses::<BoxFile>(
+        &sata,
+        &[
+            ("[[device.disk]]", "queue_pairs = 4\n[[device.disk]]", 6, "remove it"),
+            ("[[device.disk]]", "[[device.namespace]]", 6, "not for kind"),
+            ("[[device.disk]]", "ports = 9\n[[device.disk]]", 10, "1 to 8"),
+            ("[[device.disk]]\npath = \"/disk.img\"\n", "", 6, "at least one"),
+            (
+                "[[device.disk]]",
+                "ports = 1\n[[device.disk]]\nmemory = \"1 MiB\"\n[[device.disk]]",
+                6,
+                "has a port",
+            ),
+            ("path = \"/disk.img\"", "", 6, "[[device.disk]]"),
+        ],
+    );
+    refuses::<BoxFile>(BOX, &[("[[device.namespace]]", "[[device.disk]]", 6, "not for kind")]);
+}
+
+#[test]
 fn several_links_have_an_address_of_the_box_each() {
     let two = HOST
         .replace("[link]\nkind = \"packet\"\ninterface = \"eth0\"", TWO_LINKS)
