@@ -161,7 +161,7 @@ def control():
     bad("message", "code 0", bytes(40))
     ahead_messages(good, bad)
     lease_messages(good, bad)
-    bad("message", "code 12", b"\x0c" + bytes(255))
+    bad("message", "code 100", b"\x64" + bytes(255))
     bad("message", "code 0xFF", b"\xff" + bytes(39))
     bad("message", "Attach without its last byte", attach("nvme0", 1, 4096, 4096)[0][:-1])
     bad("message", "Attach on the control stream", attach("nvme0", 0, 4096, 4096))

@@ -227,9 +227,13 @@ def messages(good, bad):
     def keep(reserved=0):
         return pack((8, 11), (24, reserved)), {"message": "keep"}
 
+    def domain(number, reserved=0):
+        return pack((8, 12), (8, reserved), (16, number)), {"message": "domain", "domain": number}
+
     for name, made, odd in (
         ("Member of group 1", member(1), member(1, 0xFF)), ("Member of group 4000", member(4000), None), ("Member of no group", member(0), None),
         ("Recall, gone", recall(0), recall(0, 0xFF)), ("Recall, the longest", recall(0xFFFF), None), ("Keep", keep(), keep(0xFFFFFF)),
+        ("Domain 1", domain(1), domain(1, 0xFF)), ("Domain, the last", domain(0xFFFF), None), ("Domain, none", domain(0), None),
     ):
         good("message", name, made)
         if odd:

@@ -115,6 +115,7 @@ return function(E)
         },
         { "Recall", 4, { { "control.window", 2, 2 } } },
         { "Keep", 4 },
+        { "Domain", 4, { { "control.domain", 2, 2 } } },
     }
 
     local function control(tvb, root, range)

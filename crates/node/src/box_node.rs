@@ -267,7 +267,8 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         self.counters.sessions_up += 1;
         self.events.push(SessionEvent::Up { peer: from });
         let mut hierarchy = Hierarchy::new();
-        // The slots of a host belong to guests with address spaces of their own: what is a BAR of one is memory of another.
+        // The slots of a host belong to guests with address spaces of their own: what is a BAR of one is memory of another. The host
+        // says which of them share one.
         hierarchy.set_peer_to_peer(false);
         self.hosts.push(Host {
             keys: keys.map(Box::new),

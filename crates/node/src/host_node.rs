@@ -223,6 +223,12 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         self.slots[slot].ask_again();
     }
 
+    /// Devices of slots with the same domain, which is not 0, are in one address space: they reach each other's BARs in their box, without
+    /// passing this node. To be said before the first poll. A device with another domain, or with none, is reached by nobody but us.
+    pub fn set_domain(&mut self, slot: usize, domain: u16) {
+        self.slots[slot].domain = domain;
+    }
+
     /// Gives the device of a slot back to its box: what [`Guest::recalled`] has put off.
     pub fn release(&mut self, slot: usize, guest: &mut dyn Guest) {
         self.slots[slot].release(guest);

@@ -3,7 +3,8 @@
 //! An upstream port, an internal bus with a downstream port for each slot, one Endpoint below each. The host
 //! programs the ports like those of any switch; until then nothing passes. Each slot has a stream of the
 //! session of its own, and a TLP from a stream reaches no other slot's Endpoint. Between Endpoints, TLPs pass
-//! directly, if the ports' windows lead there.
+//! directly: in a plain switch if the ports' windows lead there, and else among those of one *domain*, which share an
+//! address space.
 //!
 //! The switch holds nothing but its own Completions: what enters it is delivered, sent or refused at once, so
 //! it keeps every order that its streams have (2.4.1). Different streams are not ordered among each other: TLPs
@@ -69,6 +70,10 @@ struct Slot {
     answers: VecDeque<PortAnswer>,
     /// What the switch answers to the Endpoint's own Requests.
     refusals: VecDeque<Header>,
+    /// Whose address space it is in; 0: one of its own.
+    domain: u16,
+    /// A bit for each slot whose Endpoint it reaches without passing the host.
+    peers: u32,
 }
 
 /// All that a TLP can meet.
@@ -121,11 +126,22 @@ impl Hierarchy {
         Self { fabric, slot_of: Vec::new(), turn: 0 }
     }
 
-    /// Whether Endpoints reach each other without passing the host; they do unless this is switched off. Then all of
-    /// their Memory Requests go upstream, as ACS P2P Request Redirect demands (6.12.3), whatever the windows of the
-    /// other ports are: so it must be off where slots belong to different guests, whose addresses overlap.
+    /// Whether all Endpoints reach each other without passing the host; they do unless this is switched off. Then their
+    /// Memory Requests go upstream, as ACS P2P Request Redirect demands (6.12.3), whatever the windows of the
+    /// other ports are, but for those to a peer of the same domain: so it must be off where slots belong to different guests,
+    /// whose addresses overlap.
     pub fn set_peer_to_peer(&mut self, allowed: bool) {
         self.fabric.peer_to_peer = allowed;
+        self.fabric.find_peers();
+    }
+
+    /// Says whose address space the Endpoint in a slot is in. Those of one that is not 0 reach each other's BARs; one that
+    /// was just plugged in is alone.
+    pub fn set_domain(&mut self, slot: u8, domain: u16) {
+        if let Some(place) = self.fabric.slots.get_mut(slot as usize) {
+            place.domain = domain;
+            self.fabric.find_peers();
+        }
     }
 
     /// Puts an Endpoint into an empty slot, with a stream that no other slot has. Returns the ID of the port
@@ -149,10 +165,12 @@ impl Hierarchy {
         self.fabric.filled |= 1 << slot;
         self.fabric.active |= 1 << slot;
         self.fabric.ports[index].set_present(true);
+        self.fabric.find_peers();
         FunctionId::new(INTERNAL_BUS, slot, 0)
     }
 
-    /// Takes the Endpoint out of a slot, as it is.
+    /// Takes the Endpoint out of a slot, as it is. Nothing of a peer's follows it, and what it asked of peers is answered to nobody:
+    /// the next one in this slot may have its ID.
     pub fn unplug(&mut self, slot: u8) -> Option<Box<Endpoint>> {
         let place = self.fabric.slots.get_mut(slot as usize)?;
         let endpoint = place.endpoint.take()?;
@@ -160,6 +178,13 @@ impl Hierarchy {
         *place = Slot::default();
         self.fabric.filled &= !(1 << slot);
         self.fabric.ports[slot as usize].set_present(false);
+        self.fabric.find_peers();
+        // Bus 0 is the Root Complex's, and the ID of what was never enumerated.
+        if endpoint.id().bus() != 0 {
+            for peer in self.fabric.slots.iter_mut().filter_map(|slot| slot.endpoint.as_mut()) {
+                peer.forget_requester(endpoint.id());
+            }
+        }
         Some(endpoint)
     }
 
@@ -244,6 +269,17 @@ impl Hierarchy {
 }
 
 impl Fabric {
+    /// Brings the slots' peers up to date.
+    fn find_peers(&mut self) {
+        for slot in 0..self.slots.len() {
+            let Slot { domain, .. } = self.slots[slot];
+            let is_peer = |peer: &Slot| self.peer_to_peer || domain != 0 && peer.domain == domain;
+            let bits = self.slots.iter().enumerate().filter(|(_, peer)| is_peer(peer));
+            let peers = bits.fold(0, |peers, (at, _)| peers | 1_u32 << at);
+            self.slots[slot].peers = peers & self.filled & !(1 << slot);
+        }
+    }
+
     fn poll_slot(&mut self, now_ns: u64, slot: usize, out: &mut dyn TlpOut) -> bool {
         let stream = self.slots[slot].stream;
         let mut progress = false;

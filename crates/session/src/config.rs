@@ -161,7 +161,8 @@ impl Config {
                 | if self.is_link_intact { feature::HEADER_CHECK } else { 0 }
                 | if self.read_ahead { feature::READ_AHEAD } else { 0 }
                 | if self.rdma { feature::RDMA } else { 0 }
-                | feature::LEASES,
+                | feature::LEASES
+                | feature::PEERS,
         }
     }
 

@@ -41,6 +41,8 @@ pub mod feature {
     pub const LEASES: u32 = 1 << 3;
     /// RDMA: records of kind [`crate::record::Kind::Ddp`].
     pub const RDMA: u32 = 1 << 4;
+    /// Functions of one host reach each other in the box: [`Message::Domain`](super::Message::Domain).
+    pub const PEERS: u32 = 1 << 5;
 }
 
 impl Hello {
@@ -202,6 +204,12 @@ pub enum Message {
     },
     /// Box to host, on the Function's stream: keep it after all.
     Keep,
+    /// Host to box, on the Function's stream: whose address space the Function is in. Those of one domain reach each other's BARs
+    /// without passing the host.
+    Domain {
+        /// The host's number of it; 0: none but its own, as after an Attach.
+        domain: u16,
+    },
 }
 
 mod code {
@@ -216,6 +224,7 @@ mod code {
     pub(super) const MEMBER: u8 = 9;
     pub(super) const RECALL: u8 = 10;
     pub(super) const KEEP: u8 = 11;
+    pub(super) const DOMAIN: u8 = 12;
 }
 
 impl Message {
@@ -234,7 +243,8 @@ impl Message {
             | Self::Withdraw { .. }
             | Self::Member { .. }
             | Self::Recall { .. }
-            | Self::Keep => 4,
+            | Self::Keep
+            | Self::Domain { .. } => 4,
             Self::ReadAhead(rule) => rule.len(),
         }
     }
@@ -276,6 +286,7 @@ impl Message {
             code::MEMBER => Self::Member { group: Group::parse(bytes, 2)? },
             code::RECALL => Self::Recall { window_ms: u16_at(bytes, 2)? },
             code::KEEP => Self::Keep,
+            code::DOMAIN => Self::Domain { domain: u16_at(bytes, 2)? },
             _ => return None,
         };
         (bytes.len() >= message.len()).then_some(message)
@@ -297,6 +308,7 @@ impl Message {
             Self::Member { .. } => code::MEMBER,
             Self::Recall { .. } => code::RECALL,
             Self::Keep => code::KEEP,
+            Self::Domain { .. } => code::DOMAIN,
         };
         put(out, 0, &[code])?;
         match *self {
@@ -315,6 +327,7 @@ impl Message {
             Self::Withdraw { rule } => put(out, 1, &[rule])?,
             Self::Member { group } => put(out, 2, &Group::emit(group))?,
             Self::Recall { window_ms } => put(out, 2, &window_ms.to_be_bytes())?,
+            Self::Domain { domain } => put(out, 2, &domain.to_be_bytes())?,
             Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone | Self::Keep => {}
         }
         Some(out.len())

@@ -237,6 +237,7 @@ fn control_message() -> impl Strategy<Value = Message> {
         (0..=Group::MAX).prop_map(|number| Message::Member { group: Group::new(number) }),
         any::<u16>().prop_map(|window_ms| Message::Recall { window_ms }),
         Just(Message::Keep),
+        any::<u16>().prop_map(|domain| Message::Domain { domain }),
     ]
 }
 

@@ -321,6 +321,7 @@ fn control_message(fields: Fields<'_>) -> Message {
         "member" => Message::Member { group: Group::new(fields.number("group")) },
         "recall" => Message::Recall { window_ms: fields.number("window_ms") },
         "keep" => Message::Keep,
+        "domain" => Message::Domain { domain: fields.number("domain") },
         other => panic!("message {other}"),
     }
 }

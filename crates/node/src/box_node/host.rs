@@ -183,6 +183,11 @@ impl<A> Host<A> {
                 }
                 self.answers.push_back((stream, Message::HotResetDone));
             }
+            (Message::Domain { domain }, Some(index)) => {
+                if let Some(slot) = self.attachments[index].slot {
+                    self.hierarchy.set_domain(slot, domain);
+                }
+            }
             (Message::Member { group }, _) if stream == CONTROL_STREAM => self.group = group,
             _ => tracing::warn!(stream, ?message, "control message out of place"),
         }

@@ -178,6 +178,10 @@ pub(crate) struct Slot {
     /// Of TLPs, granted to the Function and kept to here.
     max_payload_bytes: u16,
     hide_msix: bool,
+    /// The address space that the Function shares with others, if not 0.
+    pub(crate) domain: u16,
+    /// The box has not been told.
+    is_domain_due: bool,
     state: State,
     /// When [`Slot::poll`] was last called: what was due by then and did not happen waits for room or answers.
     polled_ns: u64,
@@ -233,6 +237,8 @@ impl Slot {
             index,
             max_payload_bytes: MAX_PAYLOAD_BYTES,
             hide_msix,
+            domain: 0,
+            is_domain_due: false,
             state: State::Detached,
             polled_ns: 0,
             port: FunctionId::default(),
@@ -371,6 +377,7 @@ impl Slot {
             self.function = function_below(port);
             self.state = State::BringUp(BringUp::new(port, now_ns));
             self.refused = None;
+            self.is_domain_due = self.domain != 0;
             if self.recalled {
                 self.release(guest);
             }

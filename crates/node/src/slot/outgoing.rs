@@ -5,7 +5,7 @@ use etherslot_pci::enumerate::Layout;
 use etherslot_pci::requester::Expect;
 use etherslot_session::Session;
 use etherslot_wire::FunctionId;
-use etherslot_wire::control::Message;
+use etherslot_wire::control::{Message, feature};
 use etherslot_wire::tlp::{
     CfgRequest, CfgType, Completion, CplStatus, Header, MAX_HEADER_BYTES, MemRequest, Op,
 };
@@ -90,6 +90,14 @@ impl Slot {
 
     fn bring_up(&mut self, now_ns: u64, session: &mut Session, guest: &mut dyn Guest) -> bool {
         let mut progress = false;
+        // A box that does not know of domains hands all to us, and we refuse what is no memory.
+        if self.is_domain_due && session.has(feature::PEERS) {
+            if !send_control(session, self.stream, Message::Domain { domain: self.domain }) {
+                return false;
+            }
+            self.is_domain_due = false;
+            progress = true;
+        }
         while let State::BringUp(script) = &self.state {
             if script.has_failed() {
                 tracing::warn!(device = self.name.as_str(), "the device does not answer; trying again");

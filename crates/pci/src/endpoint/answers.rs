@@ -35,6 +35,17 @@ struct Answer {
     body: Body,
 }
 
+impl Answer {
+    /// Who waits for it.
+    fn requester(&self) -> FunctionId {
+        match (&self.body, &self.header.op) {
+            (Body::Unread { request, .. }, _) => request.requester,
+            (Body::Kept { .. }, Op::Completion(completion)) => completion.requester,
+            (Body::Kept { .. }, _) => FunctionId::default(),
+        }
+    }
+}
+
 /// What waits, in order.
 #[derive(Debug)]
 pub(super) struct Answers {
@@ -76,6 +87,11 @@ impl Answers {
     /// has asked [`Answers::has_room`].
     pub(super) fn push_read(&mut self, header: Header, request: MemRequest, bar: u8, offset: u64) {
         self.queue.push_back(Answer { header, body: Body::Unread { request, bar, offset, done: 0 } });
+    }
+
+    /// Drops what `requester` waits for.
+    pub(super) fn forget(&mut self, requester: FunctionId) {
+        self.queue.retain(|answer| answer.requester() != requester);
     }
 
     /// Reads that have not been made, or not to their end, end with UR.

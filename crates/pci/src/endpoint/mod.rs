@@ -238,6 +238,17 @@ impl Endpoint {
         self.core.answers.has_room_for_peer()
     }
 
+    /// Whether `address` is in one of its BARs, as they decode now.
+    pub fn decodes(&self, address: u64) -> bool {
+        let within = |bar: &Bar| address.checked_sub(bar.base).is_some_and(|offset| offset < bar.bytes);
+        self.core.memory && self.core.bars.iter().flatten().any(within)
+    }
+
+    /// What `requester`, a peer, has asked for is answered no more.
+    pub fn forget_requester(&mut self, requester: FunctionId) {
+        self.core.answers.forget(requester);
+    }
+
     /// Tags of its Requester.
     pub fn tags(&self) -> u16 {
         self.core.requester.tags()

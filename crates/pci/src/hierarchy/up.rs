@@ -5,6 +5,7 @@ use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Class, Header, Op};
 
 use super::Fabric;
+use crate::endpoint::Endpoint;
 use crate::endpoint::inbound::unsupported_completion;
 use crate::errors::{Error, Handling};
 use crate::{TlpOut, data_lead};
@@ -63,18 +64,29 @@ impl Upward<'_> {
     fn by_address(&self, address: u64) -> Route {
         let fabric = &*self.fabric;
         let own = &fabric.ports[self.slot];
-        // A bridge passes upwards what is outside its windows, and only as a bus master.
-        if !own.is_link_up() || !own.is_master() || own.claims(address) {
+        // A bridge passes upwards only as a bus master.
+        if !own.is_link_up() || !own.is_master() {
+            return Route::Nowhere;
+        }
+        // Windows are of 1 MiB, and BARs of neighbours may share one: what an Endpoint decodes comes first.
+        let decodes = |endpoint: &Endpoint| endpoint.decodes(address);
+        let peers = fabric.slots[self.slot].peers;
+        if let Some(peer) =
+            bits(peers).find(|&peer| fabric.slots[peer].endpoint.as_deref().is_some_and(decodes))
+        {
+            let port = &fabric.ports[peer];
+            return if port.claims(address) && port.is_link_up() {
+                Route::Peer(peer)
+            } else {
+                Route::Nowhere
+            };
+        }
+        if own.claims(address) {
             return Route::Nowhere;
         }
         if fabric.peer_to_peer {
-            let mut others = fabric.filled & !(1 << self.slot);
-            while others != 0 {
-                let peer = others.trailing_zeros() as usize;
-                if fabric.ports[peer].claims(address) {
-                    return if fabric.ports[peer].is_link_up() { Route::Peer(peer) } else { Route::Nowhere };
-                }
-                others &= others - 1;
+            if let Some(peer) = bits(peers).find(|&peer| fabric.ports[peer].claims(address)) {
+                return if fabric.ports[peer].is_link_up() { Route::Peer(peer) } else { Route::Nowhere };
             }
             if fabric.upstream.claims(address) {
                 return Route::Nowhere;
@@ -83,13 +95,13 @@ impl Upward<'_> {
         if fabric.upstream.is_master() { Route::Host } else { Route::Nowhere }
     }
 
-    /// Completions go the way back of their Requests, whatever may be enabled now.
+    /// Completions go the way back of their Requests, whatever may be enabled now; but to peers only.
     fn by_id(&self, requester: FunctionId) -> Route {
         if !self.fabric.upstream.leads_to(requester.bus()) {
             return Route::Host;
         }
         match self.fabric.slot_below(requester, self.slot) {
-            Some(peer) if peer != self.slot => Route::Peer(peer),
+            Some(peer) if self.fabric.slots[self.slot].peers >> peer & 1 != 0 => Route::Peer(peer),
             _ => Route::Nowhere,
         }
     }
@@ -136,4 +148,13 @@ impl Upward<'_> {
         }
         true
     }
+}
+
+/// The places of the bits that are set.
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(bit)
+    })
 }

@@ -7,8 +7,8 @@ use etherslot_wire::tlp::{CfgRequest, CfgType, CplStatus, Header, MemRequest, Op
 
 use crate::Rule;
 use crate::support::{
-    Act, BAR0, Bench, COMMAND, EXPRESS, Event, ROOT, UPSTREAM, bar0, bar2, completion, function, port, spec,
-    stream,
+    Act, BAR0, Bench, COMMAND, EXPRESS, Event, ROOT, ScratchFunction, UPSTREAM, bar0, bar2, completion,
+    function, port, spec, stream,
 };
 
 /// The rows of this part of the table.
@@ -88,6 +88,26 @@ pub(crate) const RULES: &[Rule] = &[
         "6.12.3",
         "With peer-to-peer redirected, Memory Requests go to the host wherever they lead",
         peer_requests_can_be_sent_upstream_instead,
+    ),
+    Rule(
+        "6.12.3",
+        "Redirected Requests reach the Functions of their own address space, and no others",
+        a_domain_is_an_address_space,
+    ),
+    Rule(
+        "6.12.3",
+        "Completions reach Functions of the same address space only",
+        completions_reach_peers_only,
+    ),
+    Rule(
+        "2.3.2",
+        "A Requester that is gone gets no Completions, nor does the next one with its ID",
+        what_was_asked_of_peers_ends_with_the_asker,
+    ),
+    Rule(
+        "7.5.1.2.1",
+        "Requests are for the Function whose BAR has their address, whoever else is in the same window",
+        neighbours_in_a_window_are_told_apart_by_what_they_decode,
     ),
     Rule(
         "2.3.1",
@@ -333,6 +353,86 @@ fn peer_requests_can_be_sent_upstream_instead() {
     bench.act(0, Act::Write(bar0(1), vec![7; 4]));
     assert_eq!(bench.host.take_writes(), [(bar0(1), vec![7; 4])]);
     assert_eq!(bench.scratch[1].take_events(), []);
+}
+
+/// Three Functions, the first two of one domain, and windows of the upstream port that are those of several address spaces.
+fn domains() -> Bench {
+    let mut bench = Bench::with(&[spec(), spec(), spec()]);
+    bench.hierarchy.set_peer_to_peer(false);
+    bench.hierarchy.set_domain(0, 7);
+    bench.hierarchy.set_domain(1, 7);
+    bench.hierarchy.set_domain(2, 8);
+    bench
+}
+
+#[test]
+fn a_domain_is_an_address_space() {
+    let mut bench = domains();
+    bench.act(0, Act::Write(bar0(1), vec![7; 4]));
+    bench.act(0, Act::Read(bar0(1), 4, 5));
+    assert!(bench.host.take().is_empty());
+    assert_eq!(bench.scratch[0].take_events(), [Event::Completed(5, bar0(1), vec![7; 4])]);
+    for (from, to) in [(0, 2), (2, 0), (2, 1)] {
+        bench.act(from, Act::Write(bar0(to), vec![9; 4]));
+        assert_eq!(bench.host.take_writes(), [(bar0(to), vec![9; 4])], "{from} to {to}");
+    }
+    // What no BAR of the domain decodes is the host's.
+    bench.act(0, Act::Write(bar0(1) + 0x8_0000, vec![9; 4]));
+    assert_eq!(bench.host.take_writes().len(), 1);
+    bench.hierarchy.set_domain(1, 0);
+    bench.act(0, Act::Write(bar0(1), vec![9; 4]));
+    assert_eq!(bench.host.take_writes().len(), 1);
+}
+
+#[test]
+fn completions_reach_peers_only() {
+    let mut bench = domains();
+    bench.scratch[0].act(Act::Read(bar0(1), 256, 5));
+    // The Request is there; its answer is made when it leaves.
+    bench.hierarchy.set_domain(0, 0);
+    bench.settle();
+    let events = bench.scratch[0].take_events();
+    assert!(!events.iter().any(|event| matches!(event, Event::Completed(..))), "{events:?}");
+}
+
+#[test]
+fn what_was_asked_of_peers_ends_with_the_asker() {
+    let mut bench = domains();
+    bench.host.budget = 0;
+    // The peer's answer waits behind one to the host.
+    bench.mem_read_begin(1, bar0(1), 4);
+    bench.host.budget = 1;
+    bench.scratch[0].act(Act::Read(bar0(1), 256, 5));
+    bench.mem_read_begin(1, bar0(1), 4);
+    bench.mem_read_begin(1, bar0(1), 4);
+    bench.settle();
+    bench.hierarchy.unplug(0);
+    bench.host.budget = usize::MAX;
+    let (made, scratch) = ScratchFunction::new(spec());
+    let config = EndpointConfig { tags: 8, ..EndpointConfig::default() };
+    bench.hierarchy.plug(0, stream(0), Box::new(Endpoint::new(Box::new(made), config)));
+    bench.scratch[0] = scratch;
+    bench.hierarchy.set_domain(0, 7);
+    bench.program_function(0);
+    bench.settle();
+    let endpoint = bench.hierarchy.endpoint(0).unwrap();
+    assert_eq!(endpoint.requester_counters().unexpected_completions, 0);
+    assert_eq!(bench.hierarchy.counters().unrouted_completions, 0);
+    assert_eq!(bench.scratch[0].take_events(), [Event::Identified(function(0))]);
+    bench.act(0, Act::Write(bar0(1), vec![7; 4]));
+    assert_eq!(bench.scratch[1].bar(0, 0, 4), [7; 4]);
+}
+
+#[test]
+fn neighbours_in_a_window_are_told_apart_by_what_they_decode() {
+    let mut bench = domains();
+    // Next to the other's BAR, in the same unit of windows.
+    let address = bar0(0) + 0x8_0000;
+    bench.cfg_write(1, function(1), 0x10, address as u32);
+    bench.cfg_write(1, port(1), 0x20, (address >> 16 & 0xFFF0) as u32 * 0x1_0001);
+    bench.act(0, Act::Write(address, vec![7; 4]));
+    assert_eq!(bench.scratch[1].bar(0, 0, 4), [7; 4]);
+    assert!(bench.host.take().is_empty());
 }
 
 #[test]
