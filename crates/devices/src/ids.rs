@@ -25,6 +25,9 @@ pub const E82576_SUBSYSTEM: u16 = 0xa03c;
 /// Device ID of the AHCI controller.
 pub const AHCI: u16 = 0x0003;
 
+/// Device ID of the DC buffer.
+pub const DC_BUFFER: u16 = 0x0005;
+
 /// Vendor and Device ID of the Silicon Image 3132, which its drivers look for.
 pub const SIL3132: (u16, u16) = (0x1095, 0x3132);
 

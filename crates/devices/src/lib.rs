@@ -4,6 +4,7 @@
 //! [`etherslot_pci::function::Bus`] and, where it has one, its [`etherslot_storage::Medium`], [`rnic::Network`] or [`cable::End`].
 
 pub mod cable;
+pub mod dc;
 pub mod e82576;
 pub mod ids;
 pub mod nvme;

@@ -12,6 +12,7 @@ mod odd;
 pub(crate) mod problems;
 pub(crate) mod show;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -132,6 +133,12 @@ struct Device {
     queue_pairs: Option<u16>,
     #[serde(default, deserialize_with = "value::cmb_bytes")]
     cmb_bytes: Option<u32>,
+    /// Bytes of a DC buffer.
+    #[serde(default, deserialize_with = "value::dc_bytes")]
+    size: Option<u64>,
+    /// Bytes a second at most.
+    #[serde(default, deserialize_with = "value::rate")]
+    rate: Option<NonZeroU64>,
     /// What becomes of it when its host is lost.
     #[serde(default)]
     on_host_loss: HostLoss,
@@ -155,6 +162,7 @@ struct Device {
 enum Kind {
     Nvme,
     Ahci,
+    Dc,
 }
 
 impl Kind {
@@ -162,6 +170,7 @@ impl Kind {
         match self {
             Self::Nvme => "nvme",
             Self::Ahci => "ahci",
+            Self::Dc => "dc",
         }
     }
 }
@@ -380,6 +389,8 @@ fn device_options(
         queue_pairs,
         cmb_bytes,
         owners,
+        size,
+        rate,
         namespaces,
         ports,
         disks,
@@ -404,20 +415,36 @@ fn device_options(
         "[[device]] name = {name:?} stands twice: names are unique in a box"
     );
     let group = group.or_else(|| fabric?.group);
-    let stray = match kind {
-        Kind::Nvme => [("ports", ports.is_some()), ("disk", !disks.is_empty()), ("", false)],
-        Kind::Ahci => [
-            ("queue_pairs", queue_pairs.is_some()),
-            ("cmb_bytes", cmb_bytes.is_some()),
-            ("namespace", !namespaces.is_empty()),
-        ],
-    };
-    if let Some((key, _)) = stray.into_iter().find(|(_, is_there)| *is_there) {
+    let (is_nvme, is_ahci, is_dc) =
+        (matches!(kind, Kind::Nvme), matches!(kind, Kind::Ahci), matches!(kind, Kind::Dc));
+    // Each key, whether it is there, and whether it belongs to the kind.
+    let keys = [
+        ("model", model.is_some(), !is_dc),
+        ("queue_pairs", queue_pairs.is_some(), is_nvme),
+        ("cmb_bytes", cmb_bytes.is_some(), is_nvme),
+        ("rate", rate.is_some(), is_nvme),
+        ("namespace", !namespaces.is_empty(), is_nvme),
+        ("ports", ports.is_some(), is_ahci),
+        ("disk", !disks.is_empty(), is_ahci),
+        ("size", size.is_some(), is_dc),
+    ];
+    let stray = keys.into_iter().find(|&(_, is_there, belongs)| is_there && !belongs);
+    if let Some((key, ..)) = stray {
         bail!("[[device]] {name:?}: {key} is not for kind = {:?}: remove it", kind.name());
     }
     let kind = match kind {
-        Kind::Nvme => DeviceKind::Nvme(nvme_options(&name, model, queue_pairs, cmb_bytes, namespaces)?),
+        Kind::Nvme => {
+            let mut nvme = nvme_options(&name, model, queue_pairs, cmb_bytes, namespaces)?;
+            nvme.rate = rate;
+            DeviceKind::Nvme(nvme)
+        }
         Kind::Ahci => DeviceKind::Sata(sata_options(&name, &serial, model, ports, disks)?),
+        Kind::Dc => {
+            let bytes = size.with_context(|| {
+                format!("[[device]] {name:?} is a DC buffer and needs a size, as in size = \"256 MiB\"")
+            })?;
+            DeviceKind::Dc { bytes }
+        }
     };
     Ok(DeviceOptions { name, serial, group, failover, owners, kind })
 }
@@ -437,6 +464,7 @@ fn nvme_options(
         model: model.unwrap_or_else(|| "Etherslot NVMe".to_owned()),
         queue_pairs: queue_pairs.unwrap_or(64),
         cmb_bytes,
+        rate: None,
         namespaces,
     })
 }

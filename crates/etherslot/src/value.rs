@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -216,6 +217,28 @@ pub(crate) fn cmb_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
         } else {
             Err(format!("{bytes} has to be a power of two from 4096 to 67108864"))
         }
+    })
+}
+
+/// `[[device]] size`.
+pub(crate) fn dc_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    checked(deserializer, |text: String| match text.parse::<ByteSize>() {
+        Err(_) => Err(format!("{text:?} is no size: write a number and its unit, as in \"256 MiB\"")),
+        Ok(ByteSize(bytes)) if bytes.is_power_of_two() && (64 << 10..=1 << 36).contains(&bytes) => {
+            Ok(Some(bytes))
+        }
+        Ok(_) => Err(format!("{text:?} is not possible: use a power of two from 64 KiB to 64 GiB")),
+    })
+}
+
+/// `[[device]] rate`.
+pub(crate) fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU64>, D::Error> {
+    checked(deserializer, |text: String| {
+        let size = text.strip_suffix("/s").and_then(|size| size.trim_end().parse::<ByteSize>().ok());
+        let rate = size.and_then(|ByteSize(bytes)| NonZeroU64::new(bytes));
+        rate.map(Some).ok_or_else(|| {
+            format!("{text:?} is no rate: write a number, its unit and /s, as in \"250 MB/s\"")
+        })
     })
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
+use etherslot_devices::dc::DcBuffer;
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_devices::sata::{Ahci, Config as SataConfig, Drive};
 use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
@@ -11,6 +12,7 @@ use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::Function;
 use etherslot_storage::Medium;
 use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
+use etherslot_storage::paced::{Paced, Rate};
 use etherslot_storage::ram::RamMedium;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Assigned, Device as Told, DeviceState, Role, Serial, is_discovery};
@@ -41,9 +43,13 @@ type Model = (Box<dyn Function>, u64);
 fn make(options: &DeviceOptions) -> Result<Made, StartError> {
     let failed = |reason: String| StartError::Device { device: options.name.clone(), reason };
     let mut wakers = Vec::new();
-    let (function, bytes) = match &options.kind {
+    let (function, bytes): Model = match &options.kind {
         DeviceKind::Nvme(nvme) => make_nvme(options, nvme, &mut wakers)?,
         DeviceKind::Sata(sata) => make_sata(options, sata, &mut wakers)?,
+        DeviceKind::Dc { bytes } => {
+            let buffer = DcBuffer::new(*bytes, number_of(&options.serial));
+            (Box::new(buffer.map_err(|error| failed(error.to_string()))?), *bytes)
+        }
     };
     let spec = function.spec();
     let name =
@@ -66,14 +72,25 @@ fn make(options: &DeviceOptions) -> Result<Made, StartError> {
     Ok(Made { name, endpoint, wakers, told })
 }
 
+/// A Device Serial Number from one that is a text.
+fn number_of(serial: &str) -> u64 {
+    let fold = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    serial.bytes().fold(0xCBF2_9CE4_8422_2325, fold)
+}
+
 fn make_nvme(
     options: &DeviceOptions,
     nvme: &NvmeOptions,
     wakers: &mut Vec<OwnedFd>,
 ) -> Result<Model, StartError> {
     let mut namespaces = Vec::new();
+    let rate = nvme.rate.map(Rate::new);
     for namespace in &nvme.namespaces {
         let (medium, block_bytes) = open_store(&options.name, namespace, wakers)?;
+        let medium = match &rate {
+            Some(rate) => Box::new(Paced::new(medium, rate.clone())),
+            None => medium,
+        };
         let mut made = Namespace::new(medium, block_bytes);
         // A block size that the guest chooses is forgotten with the content.
         if let Backing::File(path) = namespace.backing.clone() {

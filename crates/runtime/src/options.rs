@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -282,6 +283,7 @@ impl DeviceOptions {
         match &self.kind {
             DeviceKind::Nvme(nvme) => &nvme.namespaces,
             DeviceKind::Sata(sata) => &sata.disks,
+            DeviceKind::Dc { .. } => &[],
         }
     }
 }
@@ -293,6 +295,11 @@ pub enum DeviceKind {
     Nvme(NvmeOptions),
     /// A SATA controller with disks.
     Sata(SataOptions),
+    /// A DC buffer: memory for devices to hand each other data.
+    Dc {
+        /// A power of two from 64 KiB on.
+        bytes: u64,
+    },
 }
 
 /// An NVMe controller.
@@ -304,6 +311,8 @@ pub struct NvmeOptions {
     pub queue_pairs: u16,
     /// Size of the Controller Memory Buffer, if it has one.
     pub cmb_bytes: Option<u32>,
+    /// Bytes a second that it reads and writes at most, all namespaces together.
+    pub rate: Option<NonZeroU64>,
     /// Namespaces, in the order of their IDs from 1.
     pub namespaces: Vec<StoreOptions>,
 }

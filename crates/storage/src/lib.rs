@@ -7,6 +7,7 @@
 //! * [`ram::RamMedium`]: memory, gone with the process; as fast as copying.
 //! * [`memory::MemoryMedium`]: deterministic, in virtual time, with a volatile cache that a crash loses in part and
 //!   with faults on demand; for tests and the simulator.
+//! * [`paced::Paced`]: any of them, no quicker than is said.
 //!
 //! Limits: ordering between Requests in flight is undefined, as it is on a real drive; who needs an order waits.
 #![allow(unsafe_code)] // Memory of a fixed alignment, and handing it to the kernel.
@@ -15,6 +16,7 @@ mod buf;
 pub mod file;
 mod medium;
 pub mod memory;
+pub mod paced;
 pub mod ram;
 
 pub use buf::Buf;

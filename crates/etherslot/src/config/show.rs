@@ -6,8 +6,8 @@ use std::time::Duration;
 use etherslot_runtime::control;
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
-    HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey, SecurityOptions,
-    SessionOptions, SlotOptions, Wanted, XdpMode,
+    HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey,
+    SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use toml::Value;
 
@@ -214,13 +214,16 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
     let DeviceOptions { name, serial, group, failover, owners, kind } = device;
     page.table("[[device]]");
     let (kind_name, model, table) = match kind {
-        DeviceKind::Nvme(nvme) => ("nvme", &nvme.model, "[[device.namespace]]"),
-        DeviceKind::Sata(sata) => ("ahci", &sata.model, "[[device.disk]]"),
+        DeviceKind::Nvme(nvme) => ("nvme", Some(&nvme.model), "[[device.namespace]]"),
+        DeviceKind::Sata(sata) => ("ahci", Some(&sata.model), "[[device.disk]]"),
+        DeviceKind::Dc { .. } => ("dc", None, ""),
     };
     page.text("kind", kind_name);
     page.text("name", name);
     page.text("serial", serial);
-    page.text("model", model);
+    if let Some(model) = model {
+        page.text("model", model);
+    }
     if let Some(group) = group {
         page.value("group", i64::from(group.get()));
     }
@@ -237,8 +240,12 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
             if let Some(bytes) = nvme.cmb_bytes {
                 page.value("cmb_bytes", i64::from(bytes));
             }
+            if let Some(rate) = nvme.rate {
+                page.text("rate", format_args!("{rate} B/s"));
+            }
         }
         DeviceKind::Sata(sata) => page.value("ports", i64::from(sata.ports)),
+        DeviceKind::Dc { bytes } => page.text("size", format_args!("{bytes} B")),
     }
     for store in device.stores() {
         page.table(table);

@@ -130,6 +130,19 @@ fn refuses<F: File<Options: std::fmt::Debug>>(good: &str, cases: &[Case]) {
 }
 
 #[test]
+fn a_dc_buffer_has_a_size_and_a_disk_may_have_a_rate() {
+    let text = BOX.replace("serial = \"ES0001\"", "serial = \"ES0001\"\nrate = \"250 MB/s\"")
+        + "\n[[device]]\nkind = \"dc\"\nname = \"dc\"\nserial = \"D\"\nsize = \"256 MiB\"\n";
+    let file = parse::<BoxFile>(&text, &plain()).unwrap();
+    let [disk, buffer] = &file.devices[..] else { panic!("{:?}", file.devices) };
+    assert!(
+        matches!(&disk.kind, DeviceKind::Nvme(nvme) if nvme.rate.map(NonZeroU64::get) == Some(250_000_000))
+    );
+    assert!(matches!(buffer.kind, DeviceKind::Dc { bytes: 0x1000_0000 }));
+    assert!(buffer.stores().is_empty());
+}
+
+#[test]
 fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
     let long = "serial = \"123456789012345678901\"";
     refuses::<BoxFile>(
@@ -150,6 +163,11 @@ fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
             ("serial = \"ES0001\"", "serial = \"A\"\nmodel = \"\"", 10, "1 to 40"),
             ("serial = \"ES0001\"", "serial = \"A\"\nqueue_pairs = 65", 10, "1 to 64"),
             ("serial = \"ES0001\"", "serial = \"A\"\ncmb_bytes = 5000", 10, "power of two"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nrate = \"250\"", 10, "250 MB/s"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nrate = \"0 B/s\"", 10, "250 MB/s"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nsize = \"3 MiB\"", 10, "power of two"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nsize = \"1 MiB\"", 6, "not for kind"),
+            ("kind = \"nvme\"", "kind = \"dc\"", 6, "not for kind"),
             ("path = \"/disk.img\"", "path = \"/d\"\nblock_bytes = 520", 12, "512 or 4096"),
             ("path = \"/disk.img\"", "path = \"/d\"\nmemory = \"1 GiB\"", 6, "not both"),
             ("path = \"/disk.img\"", "read_only = true", 6, "or memory"),
