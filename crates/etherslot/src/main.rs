@@ -2,6 +2,7 @@
 #![allow(clippy::cast_precision_loss)] // Of rates and scaled numbers three digits are shown.
 
 mod config;
+mod copy;
 mod doctor;
 mod events;
 mod export;
@@ -30,7 +31,7 @@ const EXIT_STATUS: &str = "Exit status: 0, done; 1, not done, and why is on stan
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100, after_help = EXIT_STATUS)]
 struct Cli {
-    /// What to log: a level, or directives such as `etherslot_node=debug`. The default is info, but warn for `nvme`.
+    /// What to log: a level, or directives such as `etherslot_node=debug`. The default is info, but warn for `nvme` and `copy`.
     #[arg(long, global = true, env = "ETHERSLOT_LOG", value_name = "FILTER")]
     log: Option<String>,
     #[command(subcommand)]
@@ -66,6 +67,8 @@ enum Command {
     /// Uses remote NVMe devices from this very machine, without a VM.
     #[command(subcommand)]
     Nvme(nvme::Nvme),
+    /// Copies between remote disks, past this machine, or between a disk and a file.
+    Copy(Box<copy::Copy>),
     /// Offers remote disks to programs by the Network Block Device protocol (NBD).
     Export(Box<export::Export>),
     /// Prints what a shell needs to complete commands, options and their values.
@@ -114,7 +117,7 @@ struct Changes {
 fn run(cli: Cli) -> Result<()> {
     let log = cli.log.unwrap_or_else(|| {
         // What is printed there is the answer.
-        let level = if matches!(cli.command, Command::Nvme(_)) { "warn" } else { "info" };
+        let level = if matches!(cli.command, Command::Nvme(_) | Command::Copy(_)) { "warn" } else { "info" };
         level.to_owned()
     });
     let filter = EnvFilter::try_new(&log)
@@ -153,6 +156,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Release(release) => release.run()?,
         Command::Link(link) => link.run()?,
         Command::Nvme(nvme) => nvme.run()?,
+        Command::Copy(copy) => copy.run()?,
         Command::Export(export) => export.run()?,
         Command::Completions(completions) => completions.run()?,
         Command::Man(man) => man.run()?,

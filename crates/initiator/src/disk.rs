@@ -29,6 +29,8 @@ pub struct DiskInfo {
     pub can_discard: bool,
     /// Takes [`Op::WriteZeroes`].
     pub can_write_zeroes: bool,
+    /// Takes [`Op::Compare`].
+    pub can_compare: bool,
     /// Discarded blocks read as zeros.
     pub discard_zeroes: bool,
     /// Serial number.
@@ -65,12 +67,14 @@ pub enum Op {
     },
     /// The content of the range is needed no longer.
     Discard,
+    /// Whether the disk holds what is in the buffer; it fails if not.
+    Compare,
 }
 
 impl Op {
     /// Whether it changes the disk.
     pub fn is_writing(self) -> bool {
-        !matches!(self, Self::Read | Self::Flush)
+        !matches!(self, Self::Read | Self::Flush | Self::Compare)
     }
 }
 
@@ -97,7 +101,7 @@ impl Request {
     pub fn check(&self, info: &DiskInfo) -> Result<(), Reason> {
         let most = match self.op {
             Op::Flush => return Ok(()),
-            Op::Read | Op::Write { .. } => info.max_transfer_bytes / info.block_bytes,
+            Op::Read | Op::Write { .. } | Op::Compare => info.max_transfer_bytes / info.block_bytes,
             Op::WriteZeroes { .. } => info.max_zero_blocks,
             Op::Discard => info.max_discard_blocks,
         };
@@ -106,6 +110,7 @@ impl Request {
         }
         if matches!(self.op, Op::WriteZeroes { .. }) && !info.can_write_zeroes
             || self.op == Op::Discard && !info.can_discard
+            || self.op == Op::Compare && !info.can_compare
         {
             return Err(Reason::Unsupported);
         }
@@ -113,7 +118,7 @@ impl Request {
         if self.blocks == 0 || self.blocks > most || end.is_none_or(|end| end > info.blocks) {
             return Err(Reason::Range);
         }
-        if matches!(self.op, Op::Read | Op::Write { .. }) {
+        if matches!(self.op, Op::Read | Op::Write { .. } | Op::Compare) {
             let bytes = self.blocks as usize * info.block_bytes as usize;
             if self.buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
                 return Err(Reason::Buffer);

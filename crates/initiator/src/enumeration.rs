@@ -11,8 +11,17 @@ const BARS: u16 = 6;
 /// Interrupt Disable, Memory Space and Bus Master.
 const COMMAND_ACTIVE: u32 = 1 << 10 | 1 << 2 | 1 << 1;
 /// Where BARs are put: below 4 GiB, where bridges can have all kinds of them and headers are short; those that don't fit, high above.
+/// Each slot has a part of both, so that devices of one address space are apart.
 const LOW: std::ops::Range<u64> = 0xC000_0000..0xFE00_0000;
+const LOW_BYTES: u64 = (LOW.end - LOW.start) / SLOTS;
 const HIGH: u64 = 1 << 40;
+/// Slots that there can be.
+pub(crate) const SLOTS: u64 = 31;
+
+/// Where the first BAR of a device in `slot` is, if it does not fit low.
+pub(crate) const fn high(slot: usize) -> u64 {
+    HIGH * (slot as u64 + 1)
+}
 
 /// The state of an enumeration: one access at a time.
 #[derive(Debug)]
@@ -24,8 +33,17 @@ pub(crate) struct Enumeration {
 }
 
 impl Enumeration {
-    pub(crate) fn new(layout: &Layout) -> Self {
-        Self { registers: assign(layout), at: 0 }
+    pub(crate) fn new(layout: &Layout, slot: usize) -> Self {
+        Self { registers: assign(layout, slot as u64, false), at: 0 }
+    }
+
+    /// With all BARs that can have 64 bits high: where the first one is, is known before.
+    pub(crate) fn above(layout: &Layout, slot: usize) -> Self {
+        let mut layout = layout.clone();
+        for bar in &mut layout.bars {
+            *bar = bar.filter(|bar| bar.is_64bit);
+        }
+        Self { registers: assign(&layout, slot as u64, true), at: 0 }
     }
 
     /// The access that is to be made now; none at the end.
@@ -47,13 +65,14 @@ impl Enumeration {
     }
 }
 
-fn assign(layout: &Layout) -> [u32; BARS as usize] {
+fn assign(layout: &Layout, slot: u64, is_high: bool) -> [u32; BARS as usize] {
     let mut registers = [0; BARS as usize];
-    let (mut low, mut high) = (LOW.start, HIGH);
+    let (mut low, mut high) = (LOW.start + slot * LOW_BYTES, high(slot as usize));
+    let low_end = if is_high { low } else { low + LOW_BYTES };
     let bars = layout.bars.iter().enumerate();
     for (at, bar) in bars.filter_map(|(at, bar)| bar.map(|bar| (at, bar))) {
         let mut address = low.next_multiple_of(bar.bytes);
-        if address.checked_add(bar.bytes).is_some_and(|end| end <= LOW.end) {
+        if address.checked_add(bar.bytes).is_some_and(|end| end <= low_end) {
             low = address + bar.bytes;
         } else {
             let place = high.checked_next_multiple_of(bar.bytes);
@@ -77,7 +96,7 @@ mod tests {
 
     /// For a device whose BAR registers have these size masks.
     fn enumerate(masks: [u32; 6]) -> (Enumeration, Vec<Access>) {
-        let mut enumeration = Enumeration::new(&Layout::parse(&[0; 4096], &masks));
+        let mut enumeration = Enumeration::new(&Layout::parse(&[0; 4096], &masks), 0);
         let mut accesses = Vec::new();
         while let Some(access) = enumeration.access() {
             accesses.push(access);

@@ -9,9 +9,12 @@ use etherslot_wire::control::Name;
 use etherslot_wire::discovery::Group;
 
 use crate::disk::{Disk, DiskInfo, Done, Refused, Request};
-use crate::machine::Machine;
+use crate::machine::{Host, Place};
 use crate::nvme::{Config, Controller, ControllerData, Counters, Failure, NamespaceData};
 use crate::pool::Buffer;
+
+/// The host node has this slot alone.
+const SLOT: usize = 0;
 
 /// A host node with one device, its driver, and the memory that they share.
 ///
@@ -19,7 +22,7 @@ use crate::pool::Buffer;
 /// [`Disk`] (poll, submit), then [`Initiator::transmit`], which rings the doorbells once for all that was submitted.
 #[derive(Debug)]
 pub struct Initiator<A> {
-    machine: Machine<A>,
+    host: Host<A>,
     controller: Controller,
     now_ns: u64,
 }
@@ -28,64 +31,65 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
     /// For the device of this name in the box at `address`; `seed` makes the epochs differ from those of earlier lives.
     pub fn new(session: SessionConfig, seed: u64, device: Name, address: A, config: Config) -> Self {
         let slot = SlotConfig { name: device, address, hide_msix: false };
-        let (controller, arena) = Controller::new(config);
-        Self { machine: Machine::new(session, seed, slot, arena), controller, now_ns: 0 }
+        let (controller, arena) = Controller::new(config, None);
+        let host = Host::new(session, seed, vec![(slot, Place::new(arena))]);
+        Self { host, controller, now_ns: 0 }
     }
 
     /// The box is reached at `further` as well ([`HostNode::add_address`]).
     pub fn add_address(&mut self, address: A, further: A) {
-        self.machine.node_mut().add_address(address, further);
+        self.host.node_mut().add_address(address, further);
     }
 
     /// The assignment group of the host that this is; to be said before the first poll.
     pub fn set_group(&mut self, group: Option<Group>) {
-        self.machine.node_mut().set_group(group);
+        self.host.node_mut().set_group(group);
     }
 
     /// The largest payload of TLPs; to be said before the first poll ([`HostNode::set_max_payload`]).
     pub fn set_max_payload(&mut self, bytes: u16) {
-        self.machine.node_mut().set_max_payload(bytes);
+        self.host.node_mut().set_max_payload(bytes);
     }
 
     /// The box may give the device now ([`HostNode::ask_again`]).
     pub fn ask_again(&mut self) {
-        self.machine.node_mut().ask_again(0);
+        self.host.node_mut().ask_again(0);
     }
 
     /// Protects the sessions ([`HostNode::protect`]).
     pub fn protect(&mut self, security: Security) {
-        self.machine.node_mut().protect(security);
+        self.host.node_mut().protect(security);
     }
 
     /// The box at `address` has to have this key.
     pub fn expect(&mut self, address: A, key: PublicKey) {
-        self.machine.node_mut().expect(address, key);
+        self.host.node_mut().expect(address, key);
     }
 
     /// Takes a frame that came from `from`.
     #[inline]
     pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8]) {
-        self.machine.receive(now_ns, from, frame);
+        self.host.receive(now_ns, from, frame);
     }
 
     /// Goes on with everything that can go on. True if something was done.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
-        let progress = self.machine.poll(now_ns);
-        progress | self.controller.drive(now_ns, &mut self.machine)
+        let progress = self.host.poll(now_ns);
+        progress | self.controller.drive(now_ns, &mut self.host.machine(SLOT))
     }
 
     /// Hands all frames that may leave now to `send`, which says how many, from the front, it took.
     #[inline]
     pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&A, &[&[u8]]) -> usize) -> bool {
-        self.controller.ring(&mut self.machine);
-        self.machine.transmit(now_ns, send)
+        self.controller.ring(&mut self.host.machine(SLOT));
+        self.host.transmit(now_ns, send)
     }
 
     /// When [`Initiator::poll`] should be called even if nothing happens.
     pub fn deadline_ns(&self) -> Option<u64> {
-        [self.machine.node().deadline_ns(), self.controller.deadline_ns()].into_iter().flatten().min()
+        [self.host.node().deadline_ns(), self.controller.deadline_ns()].into_iter().flatten().min()
     }
 
     /// Begins to shut the controller down in order: it makes durable what it has taken. What was submitted should be done
@@ -101,12 +105,12 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
 
     /// Says goodbye to the box; the rounds go on until [`Initiator::is_closed`], within half a second.
     pub fn close(&mut self) {
-        self.machine.node_mut().close();
+        self.host.node_mut().close();
     }
 
     /// Whether [`Initiator::close`] is done.
     pub fn is_closed(&self) -> bool {
-        self.machine.node().is_closed()
+        self.host.node().is_closed()
     }
 
     /// The disk, once it is known. From then on it is there, even while the device is not: requests wait for it.
@@ -121,7 +125,7 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
 
     /// Whether the box has given us the device.
     pub fn has_device(&self) -> bool {
-        self.machine.device().is_some()
+        self.host.place(SLOT).device().is_some()
     }
 
     /// Why the controller can't be used, if it can't; a failure that is not final may pass.
@@ -146,12 +150,12 @@ impl<A: Copy + Eq + fmt::Display> Initiator<A> {
 
     /// The next session that came up or died ([`HostNode::session_event`]).
     pub fn session_event(&mut self) -> Option<SessionEvent<A>> {
-        self.machine.node_mut().session_event()
+        self.host.node_mut().session_event()
     }
 
     /// The node, for its counters and sessions.
     pub fn node(&self) -> &HostNode<A> {
-        self.machine.node()
+        self.host.node()
     }
 }
 
@@ -170,23 +174,23 @@ impl<A: Copy + Eq + fmt::Display> Disk for Initiator<A> {
 
     #[inline]
     fn data(&self, buffer: &Buffer) -> &[u8] {
-        self.machine.arena().at(buffer.offset, buffer.bytes())
+        self.host.place(SLOT).arena().at(buffer.offset, buffer.bytes())
     }
 
     #[inline]
     fn data_mut(&mut self, buffer: &Buffer) -> &mut [u8] {
-        self.machine.arena_mut().at_mut(buffer.offset, buffer.bytes())
+        self.host.place_mut(SLOT).arena_mut().at_mut(buffer.offset, buffer.bytes())
     }
 
     #[inline]
     fn submit(&mut self, request: Request) -> Result<(), Refused> {
-        self.controller.submit(self.now_ns, self.machine.arena_mut(), request)
+        self.controller.submit(self.now_ns, self.host.place_mut(SLOT).arena_mut(), request)
     }
 
     #[inline]
     fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
-        let messages = self.machine.take_messages();
-        self.controller.poll(self.machine.arena(), messages, done)
+        let messages = self.host.place_mut(SLOT).take_messages();
+        self.controller.poll(self.host.place(SLOT).arena(), messages, done)
     }
 
     fn in_flight(&self) -> usize {

@@ -4,6 +4,9 @@
 //! under way. [`Initiator`] is one on a remote NVMe controller, [`MemoryDisk`] one without a device, for the tests of such users.
 
 mod arena;
+mod copy;
+mod dc;
+mod direct;
 mod disk;
 mod enumeration;
 mod initiator;
@@ -13,6 +16,8 @@ pub mod nvme;
 mod pool;
 mod status;
 
+pub use copy::{Blame, Copy, CopyConfig, CopyCounters, CopyError, CopyRange, Phase};
+pub use direct::{Between, Direct, Pieces};
 pub use disk::{Disk, DiskError, DiskInfo, Done, Op, Reason, Refused, Request};
 pub use initiator::Initiator;
 pub use memory_disk::MemoryDisk;

@@ -34,6 +34,7 @@ impl MemoryDisk {
             volatile_cache: true,
             can_discard: true,
             can_write_zeroes: true,
+            can_compare: true,
             discard_zeroes: true,
             serial: "MEMORY".to_owned(),
             model: "Memory disk".to_owned(),
@@ -91,6 +92,11 @@ impl MemoryDisk {
                 self.content[start..start + bytes]
                     .copy_from_slice(&self.memory[buffer.offset..buffer.offset + bytes]);
                 self.flushes += u64::from(durable);
+            }
+            (Op::Compare, Some(buffer)) => {
+                let is_same =
+                    self.memory[buffer.offset..buffer.offset + bytes] == self.content[start..start + bytes];
+                return if is_same { Ok(()) } else { Err(DiskError::Status(crate::Status::COMPARE_FAILURE)) };
             }
             (Op::Flush, _) => self.flushes += 1,
             _ => self.content[start..start + bytes].fill(0),

@@ -1,5 +1,7 @@
 //! Buffers for data, made once: places in a memory that a device reaches.
 
+use crate::arena::Arena;
+
 /// Buffers start at a multiple of this: a memory page of NVMe.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
@@ -17,10 +19,31 @@ pub struct BufferClass {
 pub struct Buffer {
     /// From the start of the pool's memory.
     pub(crate) offset: usize,
+    /// By which devices know it.
+    pub(crate) address: u64,
     bytes: u32,
     class: u16,
     /// Its place among all buffers of the pool.
     pub(crate) index: u32,
+}
+
+/// Memory that devices reach, though it need not be ours: pieces of one size, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    /// Of the first piece: a multiple of 4096.
+    pub(crate) address: u64,
+    /// Bytes of each, a multiple of 4096.
+    pub(crate) piece_bytes: usize,
+    pub(crate) pieces: usize,
+}
+
+impl Space {
+    /// A piece as a buffer, that of `index` among all buffers that a driver knows. No pool has it, and its data can't be looked at.
+    pub(crate) fn buffer(&self, piece: usize, index: usize) -> Buffer {
+        let address = self.address + (piece * self.piece_bytes) as u64;
+        let (bytes, index) = (self.piece_bytes as u32, index as u32);
+        Buffer { offset: usize::MAX, address, bytes, class: u16::MAX, index }
+    }
 }
 
 impl Buffer {
@@ -54,7 +77,9 @@ impl Pool {
         let lay_out = |(number, class): (usize, &BufferClass)| {
             let bytes = class.bytes.clamp(1, u32::MAX as usize / 2).next_multiple_of(PAGE_BYTES);
             let mut next = || {
-                let buffer = Buffer { offset: end, bytes: bytes as u32, class: number as u16, index: count };
+                let address = Arena::address(end);
+                let buffer =
+                    Buffer { offset: end, address, bytes: bytes as u32, class: number as u16, index: count };
                 end += bytes;
                 count += 1;
                 buffer

@@ -10,6 +10,9 @@ impl Status {
     /// It went well.
     pub const SUCCESS: Self = Self(0);
 
+    /// A Compare found something else.
+    pub const COMPARE_FAILURE: Self = Self(0x285);
+
     /// Of the Status Field: bits 31:17 of dword 3, without the Phase Tag.
     pub(crate) fn of_field(field: u16) -> Self {
         Self(field & 0x7FF)
@@ -28,6 +31,14 @@ impl Status {
     /// Status Code.
     pub fn code(self) -> u8 {
         self.0 as u8
+    }
+
+    /// Whether the same command would end the same way: the medium or the command is the trouble, and not the way of its data, or the
+    /// moment.
+    pub fn is_lasting(self) -> bool {
+        // Of generic statuses: transfer and internal errors, aborts, commands out of sequence, interruptions, a namespace that is not
+        // ready.
+        !matches!(self.0, 0x004..=0x008 | 0x00C | 0x021 | 0x022 | 0x082)
     }
 
     /// What the specification calls it.

@@ -118,6 +118,12 @@ pub enum ClientError {
         /// The device.
         device: String,
     },
+    /// The device is there, and is no DC buffer, or one that is too small.
+    #[error("device {device:?} is no DC buffer with room for a chunk: is it of kind = \"dc\" in its box?")]
+    NoBuffer {
+        /// The device.
+        device: String,
+    },
     /// SIGINT or SIGTERM.
     #[error("stopped")]
     Stopped,
@@ -152,8 +158,18 @@ impl Member {
     }
 }
 
+/// A device whose box is said.
+pub(crate) fn named(device: &ClientDevice) -> Result<Found, ClientError> {
+    let name = Name::new(&device.name).ok_or_else(|| StartError::Device {
+        device: device.name.clone(),
+        reason: "the name has to be 1 to 32 bytes long".to_owned(),
+    })?;
+    let ways = device.routes.iter().flat_map(Routes::iter).collect();
+    Ok(Found { name, ways, is_to_be_had: true })
+}
+
 /// Takes part in the fabric until it is known where the device is.
-fn find(
+pub(crate) fn find(
     station: &mut Station,
     fabric: &mut Fabric,
     device: &ClientDevice,
@@ -208,13 +224,7 @@ impl Client {
             let session = station.session_config(&options.session, &node);
             let not_found = || ClientError::NotFound { device: device.name.clone() };
             let found = match (&device.routes, &mut fabric) {
-                (Some(routes), _) => {
-                    let name = Name::new(&device.name).ok_or_else(|| StartError::Device {
-                        device: device.name.clone(),
-                        reason: "the name has to be 1 to 32 bytes long".to_owned(),
-                    })?;
-                    Found { name, ways: routes.iter().collect(), is_to_be_had: true }
-                }
+                (Some(_), _) => named(device)?,
                 (None, Some(fabric)) => find(&mut station, fabric, device, options.patience)?,
                 (None, None) => return Err(not_found()),
             };

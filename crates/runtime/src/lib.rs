@@ -9,6 +9,7 @@ mod clock;
 pub mod control;
 mod counted;
 mod desk;
+pub mod direct;
 pub mod events;
 pub mod export;
 pub mod fabric;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use etherslot_runtime::control;
 use etherslot_runtime::options::{
     Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
-    HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey,
-    SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
+    HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey, SecurityOptions,
+    SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use toml::Value;
 

@@ -1,10 +1,10 @@
 //! `etherslot nvme`: remote NVMe devices used by this very machine, without a VM.
 
 mod bench;
-mod shape;
+pub(crate) mod shape;
 mod show;
 mod target;
-mod transfer;
+pub(crate) mod transfer;
 mod workload;
 
 use anyhow::Result;

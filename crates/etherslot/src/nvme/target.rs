@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use etherslot_runtime::initiator::{Client, ClientDevice, ClientOptions, driver::nvme};
+use etherslot_runtime::direct::{DirectClient, DirectOptions};
+use etherslot_runtime::initiator::driver::{Pieces, nvme};
+use etherslot_runtime::initiator::{Client, ClientDevice, ClientOptions};
 use etherslot_runtime::options::{
     Address, HostOptions, Impairment, LinkKind, LinkOptions, LoopOptions, MAX_PATHS, MAX_PAYLOAD_BYTES,
     PublicKey, Routes, SessionOptions, Wanted,
@@ -80,6 +82,10 @@ fn faults(text: &str) -> Result<String, String> {
 }
 
 impl Target {
+    pub(crate) fn new(reach: &Reach, device: &str, nsid: u32) -> Self {
+        Self { device: device.to_owned(), nsid, reach: reach.clone() }
+    }
+
     /// The device, ready. `busy_poll` is how long to poll if the command line does not say; `None`: as long as it pays.
     pub(crate) fn connect(
         &self,
@@ -160,6 +166,32 @@ impl Reach {
         let options = self.options(devices, run, driver)?;
         security::warn(&options.security);
         let mut client = Client::open(&options)?;
+        client.connect(self.wait)?;
+        Ok(client)
+    }
+
+    /// The devices of these names on one host node, with a buffer between them if one is named, ready.
+    pub(crate) fn connect_direct(
+        &self,
+        devices: &[String],
+        buffer: Option<&str>,
+        pieces: Pieces,
+        driver: nvme::Config,
+        busy_poll: Duration,
+    ) -> Result<DirectClient> {
+        let names: Vec<String> = devices.iter().cloned().chain(buffer.map(str::to_owned)).collect();
+        let run = LoopOptions {
+            name: node_name("copy"),
+            busy_poll: self.busy_poll.or(Some(busy_poll)),
+            control: None,
+            control_group: None,
+            metrics: None,
+        };
+        let mut client = self.options(&names, run, driver)?;
+        security::warn(&client.security);
+        let buffer = buffer.and_then(|_| client.devices.pop());
+        let mut client =
+            DirectClient::open(&DirectOptions { client, namespaces: Vec::new(), buffer, pieces })?;
         client.connect(self.wait)?;
         Ok(client)
     }

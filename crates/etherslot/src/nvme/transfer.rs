@@ -17,7 +17,7 @@ use etherslot_runtime::initiator::driver::{Buffer, BufferClass, DiskError, Done,
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::shape;
-use super::target::Target;
+use super::target::{Reach, Target};
 
 /// Polls for so long, then sleeps.
 const BUSY_POLL: Duration = Duration::from_micros(200);
@@ -59,6 +59,32 @@ pub(crate) struct Write {
     /// Fill up the last block with zeros, if the data does not end with a block.
     #[arg(long)]
     pad: bool,
+}
+
+/// A part of a disk goes to a file.
+pub(crate) fn to_file(
+    reach: &Reach,
+    device: &str,
+    nsid: u32,
+    offset: u64,
+    bytes: Option<u64>,
+    file: &Path,
+) -> Result<()> {
+    let target = Target::new(reach, device, nsid);
+    Read { target, offset, bytes, output_file: file.to_owned() }.run()
+}
+
+/// A file goes to a part of a disk.
+pub(crate) fn from_file(
+    reach: &Reach,
+    device: &str,
+    nsid: u32,
+    offset: u64,
+    bytes: Option<u64>,
+    file: &Path,
+) -> Result<()> {
+    let target = Target::new(reach, device, nsid);
+    Write { target, file: file.to_owned(), offset, bytes, pad: false }.run()
 }
 
 fn connect(target: &Target) -> Result<Client> {

@@ -24,7 +24,7 @@ impl Controller {
     fn command<A: Copy + Eq + fmt::Display>(
         &mut self,
         now_ns: u64,
-        machine: &mut Machine<A>,
+        machine: &mut Machine<'_, A>,
         name: &'static str,
         sqe: Sqe,
     ) -> Option<Result<u32, Failure>> {
@@ -57,7 +57,7 @@ impl Controller {
     pub(super) fn administer<A: Copy + Eq + fmt::Display>(
         &mut self,
         now_ns: u64,
-        machine: &mut Machine<A>,
+        machine: &mut Machine<'_, A>,
     ) -> bool {
         let data = Arena::address(IDENTIFY);
         let (name, sqe) = match &self.step {
@@ -105,7 +105,7 @@ impl Controller {
     fn administered<A: Copy + Eq + fmt::Display>(
         &mut self,
         now_ns: u64,
-        machine: &mut Machine<A>,
+        machine: &mut Machine<'_, A>,
         result: u32,
     ) -> Result<(), Failure> {
         let mut data = [0; PAGE_BYTES];
@@ -179,7 +179,7 @@ impl Controller {
         let block_bytes = 1u32 << block_shift;
         let described = if self.sgls { usize::MAX } else { PRP_BYTES };
         let most = controller.max_transfer_bytes.unwrap_or(u64::MAX).min(u64::from(block_bytes) << 16);
-        let most = most.min(self.pool.largest().min(described) as u64) as u32;
+        let most = most.min(self.largest_buffer().min(described) as u64) as u32;
         let depth = u32::from(self.config.queue_depth).min(self.capabilities.max_entries() - 1);
         let info = DiskInfo {
             block_bytes,
@@ -192,6 +192,7 @@ impl Controller {
             volatile_cache: controller.volatile_cache,
             can_discard: controller.can_deallocate(),
             can_write_zeroes: controller.can_write_zeroes(),
+            can_compare: controller.can_compare(),
             discard_zeroes: namespace.deallocated_zeroes,
             serial: controller.serial.clone(),
             model: controller.model.clone(),

@@ -93,6 +93,7 @@ pub(crate) mod nvm {
     pub(crate) const FLUSH: u8 = 0x00;
     pub(crate) const WRITE: u8 = 0x01;
     pub(crate) const READ: u8 = 0x02;
+    pub(crate) const COMPARE: u8 = 0x05;
     pub(crate) const WRITE_ZEROES: u8 = 0x08;
     pub(crate) const DATASET_MANAGEMENT: u8 = 0x09;
 }

@@ -95,7 +95,7 @@ impl Step {
 pub(super) fn access<'a, A: Copy + Eq + fmt::Display>(
     asked: &mut bool,
     now_ns: u64,
-    machine: &'a mut Machine<A>,
+    machine: &'a mut Machine<'_, A>,
     access: Access,
 ) -> Option<&'a [u8]> {
     if !*asked {
@@ -114,8 +114,8 @@ pub(super) fn u32_of(data: &[u8]) -> u32 {
 }
 
 /// The first step with a device, if there is one.
-fn enumerate<A: Copy + Eq + fmt::Display>(machine: &Machine<A>) -> Step {
-    machine.layout().map_or(Step::Away, |layout| Step::Enumerate(Enumeration::new(layout)))
+fn enumerate<A: Copy + Eq + fmt::Display>(machine: &Machine<'_, A>) -> Step {
+    machine.layout().map_or(Step::Away, |layout| Step::Enumerate(Enumeration::new(layout, machine.slot())))
 }
 
 impl Controller {
@@ -123,7 +123,7 @@ impl Controller {
     pub(crate) fn drive<A: Copy + Eq + fmt::Display>(
         &mut self,
         now_ns: u64,
-        machine: &mut Machine<A>,
+        machine: &mut Machine<'_, A>,
     ) -> bool {
         if machine.lives() != self.lives {
             self.lives = machine.lives();
@@ -153,7 +153,7 @@ impl Controller {
         [check, due].into_iter().flatten().min()
     }
 
-    fn came_or_went<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<A>) {
+    fn came_or_went<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<'_, A>) {
         // What it had completed before it went counts.
         self.harvest(machine.arena());
         self.call_back();
@@ -185,7 +185,7 @@ impl Controller {
     }
 
     /// One step. True if there may be a further one now.
-    fn advance<A: Copy + Eq + fmt::Display>(&mut self, now_ns: u64, machine: &mut Machine<A>) -> bool {
+    fn advance<A: Copy + Eq + fmt::Display>(&mut self, now_ns: u64, machine: &mut Machine<'_, A>) -> bool {
         let bar_read = |offset, bytes| Access::BarRead { bar: REGISTERS, offset, bytes };
         match &mut self.step {
             Step::Away | Step::Unusable => return false,
@@ -345,7 +345,7 @@ impl Controller {
     }
 
     /// A Controller Reset.
-    pub(super) fn start_over<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<A>) {
+    pub(super) fn start_over<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<'_, A>) {
         self.harvest(machine.arena());
         self.counters.resets += 1;
         self.asked = false;
@@ -374,7 +374,7 @@ impl Controller {
     }
 
     /// The controller is ready: what waited goes to it.
-    pub(super) fn go<A: Copy + Eq + fmt::Display>(&mut self, now_ns: u64, machine: &mut Machine<A>) {
+    pub(super) fn go<A: Copy + Eq + fmt::Display>(&mut self, now_ns: u64, machine: &mut Machine<'_, A>) {
         if !self.known {
             self.known = true;
             self.info.queue_depth =

@@ -76,6 +76,7 @@ fn text(data: &[u8]) -> String {
 impl ControllerData {
     /// Optional NVM commands: Dataset Management, Write Zeroes.
     const DATASET_MANAGEMENT: u16 = 1 << 2;
+    const COMPARE: u16 = 1 << 0;
     const WRITE_ZEROES: u16 = 1 << 3;
 
     pub(crate) fn parse(data: &[u8; 4096]) -> Self {
@@ -106,6 +107,11 @@ impl ControllerData {
     /// Takes Write Zeroes.
     pub fn can_write_zeroes(&self) -> bool {
         self.optional_commands & Self::WRITE_ZEROES != 0
+    }
+
+    /// Takes Compare.
+    pub fn can_compare(&self) -> bool {
+        self.optional_commands & Self::COMPARE != 0
     }
 
     /// Takes SGLs, of dwords at least.

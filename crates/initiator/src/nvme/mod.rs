@@ -27,7 +27,7 @@ pub use identify::{ControllerData, NamespaceData};
 use crate::arena::Arena;
 use crate::disk::{DiskError, DiskInfo, Done, Op, Reason, Refused, Request};
 use crate::machine::Machine;
-use crate::pool::{Buffer, PAGE_BYTES, Pool};
+use crate::pool::{Buffer, PAGE_BYTES, Pool, Space};
 use bits::{Capabilities, SQE_BYTES};
 use bring_up::Step;
 use queue::{IoQueue, State};
@@ -72,7 +72,9 @@ pub(crate) struct Controller {
     active: usize,
     next: usize,
     pool: Pool,
-    /// The addresses of the buffers' PRP lists, 0 where one needs none.
+    /// Memory beyond ours that requests may name.
+    space: Option<Space>,
+    /// The addresses of the buffers' PRP lists, 0 where one needs none: those of the pool, then those of the space.
     prp_lists: Vec<u64>,
     /// What ended without a completion.
     ended: Vec<Done>,
@@ -84,26 +86,37 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// A driver, and the memory that it and its device share.
-    pub(crate) fn new(config: Config) -> (Self, Arena) {
+    pub(crate) fn new(config: Config, space: Option<Space>) -> (Self, Arena) {
         let config = config.clamped();
         let depth = config.queue_depth;
         let start = |queue: u16| QUEUES + usize::from(queue) * IoQueue::bytes(depth);
         let queues: Vec<IoQueue> =
             (0..config.queues).map(|queue| IoQueue::new(queue + 1, start(queue), depth)).collect();
         let lists_start = start(config.queues);
-        let needs_list = |buffer: &Buffer| buffer.bytes() > 2 * PAGE_BYTES;
-        let lists = Pool::new(0, &config.buffers).iter().filter(|buffer| needs_list(buffer)).count();
-        let pool = Pool::new(lists_start + lists * PAGE_BYTES, &config.buffers);
+        let needs_list = |bytes: usize| bytes > 2 * PAGE_BYTES;
+        let in_pool = Pool::new(0, &config.buffers).iter().filter(|it| needs_list(it.bytes())).count();
+        let in_space = space.filter(|space| needs_list(space.piece_bytes)).map_or(0, |space| space.pieces);
+        let pool = Pool::new(lists_start + (in_pool + in_space) * PAGE_BYTES, &config.buffers);
         let mut arena = Arena::new(pool.end());
         let mut prp_lists = vec![0; pool.count()];
         let mut list = lists_start;
-        for buffer in pool.iter().filter(|buffer| needs_list(buffer)) {
-            prp_lists[buffer.index as usize] = Arena::address(list);
-            let pages = (1..buffer.bytes() / PAGE_BYTES).map(|page| buffer.offset + page * PAGE_BYTES);
+        let mut describe = |buffer: &Buffer| {
+            if !needs_list(buffer.bytes()) {
+                return 0;
+            }
+            let pages =
+                (1..buffer.bytes() / PAGE_BYTES).map(|page| buffer.address + (page * PAGE_BYTES) as u64);
             for (place, page) in arena.at_mut(list, PAGE_BYTES).chunks_exact_mut(8).zip(pages) {
-                place.copy_from_slice(&Arena::address(page).to_le_bytes());
+                place.copy_from_slice(&page.to_le_bytes());
             }
             list += PAGE_BYTES;
+            Arena::address(list - PAGE_BYTES)
+        };
+        for buffer in pool.iter() {
+            prp_lists[buffer.index as usize] = describe(buffer);
+        }
+        if let Some(space) = space {
+            prp_lists.extend((0..space.pieces).map(|piece| describe(&space.buffer(piece, 0))));
         }
         let requests = queues.iter().map(|queue| usize::from(queue.depth())).sum();
         let controller = Self {
@@ -124,6 +137,7 @@ impl Controller {
             active: 0,
             next: 0,
             pool,
+            space,
             prp_lists,
             ended: Vec::with_capacity(requests),
             check_ns: 0,
@@ -168,6 +182,17 @@ impl Controller {
         &mut self.pool
     }
 
+    /// A piece of the space, to be named in a request. Its one user sees to it that it is in one request at a time.
+    pub(crate) fn piece(&self, piece: usize) -> Option<Buffer> {
+        let space = self.space.filter(|space| piece < space.pieces)?;
+        Some(space.buffer(piece, self.pool.count() + piece))
+    }
+
+    /// The most that one request's data can have.
+    fn largest_buffer(&self) -> usize {
+        self.pool.largest().max(self.space.map_or(0, |space| space.piece_bytes))
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.queues.iter().map(IoQueue::taken).sum::<usize>() + self.ended.len()
     }
@@ -207,6 +232,7 @@ impl Controller {
         let sqe = match slot.op {
             Op::Read => Sqe::read(nsid, slot.first_block, slot.blocks, data),
             Op::Write { durable } => Sqe::write(nsid, slot.first_block, slot.blocks, durable, data),
+            Op::Compare => Sqe::compare(nsid, slot.first_block, slot.blocks, data),
             Op::Flush => Sqe::flush(nsid),
             Op::WriteZeroes { unmap } => Sqe::write_zeroes(nsid, slot.first_block, slot.blocks, unmap),
             Op::Discard => {
@@ -223,7 +249,7 @@ impl Controller {
 
     #[inline]
     fn data_pointer(&self, buffer: &Buffer, bytes: usize) -> DataPointer {
-        let address = Arena::address(buffer.offset);
+        let address = buffer.address;
         if bytes <= PAGE_BYTES {
             DataPointer::Prp(address, 0)
         } else if bytes <= 2 * PAGE_BYTES {
@@ -237,7 +263,7 @@ impl Controller {
 
     /// Rings the doorbells that are due, as far as there is room.
     #[inline]
-    pub(crate) fn ring<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<A>) {
+    pub(crate) fn ring<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<'_, A>) {
         for queue in &mut self.queues[..self.active] {
             if queue.ring.is_due() && matches!(self.step, Step::Ready) {
                 self.counters.doorbells += u64::from(queue.ring.ring(machine));
@@ -320,6 +346,7 @@ fn unknown() -> DiskInfo {
         volatile_cache: false,
         can_discard: false,
         can_write_zeroes: false,
+        can_compare: false,
         discard_zeroes: false,
         serial: String::new(),
         model: String::new(),

@@ -120,7 +120,7 @@ impl Ring {
     /// The Completion Queue's is not needed before what is under way could fill the queue: the controller's own view of
     /// it is all that it changes.
     #[inline]
-    pub(crate) fn ring<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<A>) -> bool {
+    pub(crate) fn ring<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<'_, A>) -> bool {
         let mut progress = false;
         if self.tail != self.rung {
             if !self.push_entries(machine) || !self.doorbell(machine, 0, self.tail) {
@@ -139,7 +139,7 @@ impl Ring {
     #[inline]
     fn doorbell<A: Copy + Eq + fmt::Display>(
         &self,
-        machine: &mut Machine<A>,
+        machine: &mut Machine<'_, A>,
         which: u32,
         value: u16,
     ) -> bool {
@@ -148,7 +148,7 @@ impl Ring {
     }
 
     /// Brings new entries to where the controller has them. One that was brought twice is the same.
-    fn push_entries<A: Copy + Eq + fmt::Display>(&self, machine: &mut Machine<A>) -> bool {
+    fn push_entries<A: Copy + Eq + fmt::Display>(&self, machine: &mut Machine<'_, A>) -> bool {
         let Entries::Pushed { bar, offset } = self.entries else { return true };
         let mut at = self.rung;
         while at != self.tail {

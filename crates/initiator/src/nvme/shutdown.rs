@@ -30,7 +30,7 @@ impl Controller {
     pub(super) fn go_on_shutting_down<A: Copy + Eq + fmt::Display>(
         &mut self,
         now_ns: u64,
-        machine: &mut Machine<A>,
+        machine: &mut Machine<'_, A>,
     ) -> bool {
         let Step::ShutDown { told, until_ns, next_ns } = &mut self.step else { return false };
         if now_ns >= *until_ns {

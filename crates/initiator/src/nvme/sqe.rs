@@ -81,6 +81,10 @@ impl Sqe {
         Self::new(nvm::WRITE, nsid, data).range(first_block, blocks, if durable { FUA } else { 0 })
     }
 
+    pub(crate) fn compare(nsid: u32, first_block: u64, blocks: u32, data: DataPointer) -> Self {
+        Self::new(nvm::COMPARE, nsid, data).range(first_block, blocks, 0)
+    }
+
     pub(crate) fn write_zeroes(nsid: u32, first_block: u64, blocks: u32, unmap: bool) -> Self {
         let flags = if unmap { DEAC } else { 0 };
         Self::new(nvm::WRITE_ZEROES, nsid, DataPointer::None).range(first_block, blocks, flags)

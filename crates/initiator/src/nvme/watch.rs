@@ -17,7 +17,7 @@ impl Controller {
     pub(super) fn check<A: Copy + Eq + fmt::Display>(
         &mut self,
         now_ns: u64,
-        machine: &mut Machine<A>,
+        machine: &mut Machine<'_, A>,
     ) -> bool {
         let give_up_ns = self.config.give_up_ns;
         let before = self.ended.len();
