@@ -16,9 +16,11 @@ mod outbox;
 mod page;
 mod queue;
 mod registers;
+mod sessions;
 mod tables;
 
 pub use network::{Link, Network};
+pub use sessions::{Frames, NetworkCounters, Sessions};
 
 use std::collections::VecDeque;
 

@@ -2,6 +2,7 @@
 //!
 //! What uses a device is written against [`Disk`]: blocks, read and written by DMA from buffers of a pool, with many requests
 //! under way. [`Initiator`] is one on a remote NVMe controller, [`MemoryDisk`] one without a device, for the tests of such users.
+//! [`rnic`] is the driver of RNICs.
 
 mod arena;
 mod copy;
@@ -14,6 +15,7 @@ mod machine;
 mod memory_disk;
 pub mod nvme;
 mod pool;
+pub mod rnic;
 mod status;
 
 pub use copy::{Blame, Copy, CopyConfig, CopyCounters, CopyError, CopyRange, Phase};

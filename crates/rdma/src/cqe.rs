@@ -3,7 +3,7 @@
 use etherslot_wire::rdmap::Cause;
 
 use crate::config::{PeerId, Qpn};
-use crate::wqe::SendOpcode;
+use crate::wqe::{SendOpcode, u32_le, u64_le};
 
 /// How a work request ended; the numbers are those of verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,26 @@ pub enum Status {
 }
 
 impl Status {
+    /// The status with this number.
+    pub const fn new(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Success,
+            1 => Self::LocalLength,
+            2 => Self::LocalOperation,
+            4 => Self::LocalProtection,
+            5 => Self::Flushed,
+            6 => Self::WindowBind,
+            7 => Self::BadResponse,
+            9 => Self::RemoteInvalid,
+            10 => Self::RemoteAccess,
+            11 => Self::RemoteOperation,
+            12 => Self::RetriesExceeded,
+            13 => Self::RnrExceeded,
+            19 => Self::Fatal,
+            _ => return None,
+        })
+    }
+
     /// What a Terminate means to the request that it ends (docs/rnic.md, section 15).
     pub(crate) const fn of(cause: Cause) -> Self {
         match (cause.layer, cause.kind, cause.code) {
@@ -103,6 +123,34 @@ impl Cqe {
         }
     }
 
+    /// The phase of an entry as it lies in a ring: [`Cqe::emit`].
+    pub const fn phase(entry: &[u8; Self::BYTES]) -> bool {
+        entry[10] >> 7 != 0
+    }
+
+    /// An entry as it lies in a ring; `None` if no RNIC writes such. Whether an event was asked for with it is not told there.
+    pub fn parse(entry: &[u8; Self::BYTES]) -> Option<Self> {
+        let half = |at| u16::from_le_bytes([entry[at], entry[at + 1]]);
+        let (word, detail) = (u32_le(entry, 20), half(28));
+        let done = match entry[9] {
+            0x80 => Done::Received,
+            0x81 => Done::ReceivedWrite,
+            code => Done::Sent(SendOpcode::new(code)?),
+        };
+        let cause = Cause { layer: (detail >> 12) as u8, kind: (detail >> 8 & 15) as u8, code: detail as u8 };
+        let status = Status::new(entry[8])?;
+        let is_remote =
+            matches!(status, Status::RemoteInvalid | Status::RemoteAccess | Status::RemoteOperation);
+        Some(Self {
+            bytes: u32_le(entry, 16),
+            immediate: (entry[10] & 1 != 0).then_some(word),
+            invalidated: (entry[10] & 2 != 0).then_some(word),
+            source: (half(14) != 0).then(|| (PeerId(u32_le(entry, 24) as u16), Qpn(half(14)))),
+            cause: is_remote.then_some(cause),
+            ..Self::new(u64_le(entry, 0), status, done, Qpn(half(12)))
+        })
+    }
+
     /// The entry as it lies in a ring, in the lap with this phase.
     pub fn emit(&self, phase: bool) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
@@ -149,11 +197,13 @@ mod tests {
             0xF0, 0xFE, 0xCA, 7, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(cqe.emit(true), expected);
+        assert_eq!((Cqe::parse(&expected), Cqe::phase(&expected)), (Some(cqe), true));
         let failed = Cqe {
             cause: Some(Cause::TAGGED_BOUNDS),
             ..Cqe::new(1, Status::RemoteAccess, Done::Sent(SendOpcode::Write), Qpn(2))
         };
         assert_eq!(failed.emit(false)[8..14], [10, 0, 0, 0, 2, 0]);
         assert_eq!(failed.emit(false)[28..], [0x01, 0x11, 0, 0]);
+        assert_eq!((Cqe::parse(&failed.emit(false)), Cqe::phase(&failed.emit(false))), (Some(failed), false));
     }
 }

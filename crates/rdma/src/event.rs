@@ -27,6 +27,23 @@ pub enum Event {
 }
 
 impl Event {
+    /// What the register EVENT says; `None` is nothing, or nothing known.
+    pub const fn parse(event: u64) -> Option<Self> {
+        let number = (event >> 16) as u16;
+        Some(match event as u8 {
+            1 => Self::QpError(Qpn(number)),
+            2 => Self::CqOverrun(CqId(number)),
+            3 => Self::SrqLimit(SrqId(number)),
+            4 => Self::SqDrained(Qpn(number)),
+            5 => Self::Established(Qpn(number)),
+            6 => Self::AccessViolation(Qpn(number)),
+            7 => Self::PeerLost(Qpn(number)),
+            8 => Self::LastWqe(Qpn(number)),
+            9 => Self::Miss((event >> 32) as u32),
+            _ => return None,
+        })
+    }
+
     /// The register EVENT.
     pub fn emit(self) -> u64 {
         let (kind, number) = match self {

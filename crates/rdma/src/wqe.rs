@@ -82,11 +82,13 @@ impl SendOpcode {
         })
     }
 
-    pub(crate) const fn is_send(self) -> bool {
+    /// Whether it is a Send of some kind.
+    pub const fn is_send(self) -> bool {
         matches!(self, Self::Send | Self::SendImmediate | Self::SendInvalidate)
     }
 
-    pub(crate) const fn is_write(self) -> bool {
+    /// Whether it is a Write, with or without immediate data.
+    pub const fn is_write(self) -> bool {
         matches!(self, Self::Write | Self::WriteImmediate)
     }
 
@@ -209,6 +211,30 @@ impl Default for SendWork<'_> {
 const fn blocks(first: usize, bytes: usize) -> usize {
     let blocks = (first + bytes).div_ceil(BLOCK_BYTES);
     if blocks == 0 { 1 } else { blocks }
+}
+
+impl<'a> SendWork<'a> {
+    /// PUSH (docs/rnic.md, section 12): a Write of `from`, told by flags.
+    pub fn push(id: u64, from: &'a [Sge], remote_stag: u32, remote_to: u64) -> Self {
+        Self { opcode: SendOpcode::Write, id, sges: from, remote_stag, remote_to, ..Self::default() }
+    }
+
+    /// PULL: a Read into `to`, told by flags.
+    pub fn pull(id: u64, to: &'a [Sge], remote_stag: u32, remote_to: u64) -> Self {
+        Self { opcode: SendOpcode::Read, id, sges: to, remote_stag, remote_to, ..Self::default() }
+    }
+
+    /// The flag that is stored in our memory when it is complete.
+    pub const fn local(mut self, stag: u32, to: u64, value: u64) -> Self {
+        self.local_flag = Some(Flag { stag, to, value });
+        self
+    }
+
+    /// The flag that is stored in the peer's memory, behind the data of a PUSH, after those of a PULL have arrived.
+    pub const fn remote(mut self, stag: u32, to: u64, value: u64) -> Self {
+        self.remote_flag = Some(Flag { stag, to, value });
+        self
+    }
 }
 
 impl SendWork<'_> {
