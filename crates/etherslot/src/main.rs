@@ -14,6 +14,7 @@ mod security;
 mod stat;
 mod units;
 mod value;
+mod verbs;
 
 use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
@@ -71,6 +72,9 @@ enum Command {
     Copy(Box<copy::Copy>),
     /// Offers remote disks to programs by the Network Block Device protocol (NBD).
     Export(Box<export::Export>),
+    /// Runs programs that use RDMA verbs, without RDMA hardware or a driver.
+    #[command(subcommand)]
+    Verbs(verbs::Verbs),
     /// Prints what a shell needs to complete commands, options and their values.
     Completions(pages::Completions),
     /// Prints the manual page of etherslot, or writes those of all commands into a folder.
@@ -158,6 +162,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Nvme(nvme) => nvme.run()?,
         Command::Copy(copy) => copy.run()?,
         Command::Export(export) => export.run()?,
+        Command::Verbs(verbs) => verbs.run()?,
         Command::Completions(completions) => completions.run()?,
         Command::Man(man) => man.run()?,
         Command::Keeper => etherslot_runtime::keeper::run()?,

@@ -24,7 +24,7 @@ fn piece_bytes(address: usize, bytes: usize) -> usize {
 /// # Safety
 /// `to` must be the start of `data.len()` bytes of a live, writable, shared mapping that no reference points into.
 #[inline]
-pub(crate) unsafe fn store(to: *mut u8, data: &[u8]) {
+pub unsafe fn store(to: *mut u8, data: &[u8]) {
     let mut at = 0;
     while at < data.len() {
         let left = data.len() - at;
@@ -73,7 +73,7 @@ pub(crate) unsafe fn store(to: *mut u8, data: &[u8]) {
 /// # Safety
 /// `from` must be the start of `data.len()` bytes of a live, readable, shared mapping that no reference points into.
 #[inline]
-pub(crate) unsafe fn load(from: *const u8, data: &mut [u8]) {
+pub unsafe fn load(from: *const u8, data: &mut [u8]) {
     let mut at = 0;
     while at < data.len() {
         let left = data.len() - at;

@@ -13,6 +13,7 @@ mod guest;
 mod mapping;
 pub mod sigbus;
 
+pub use copy::{load, store};
 pub use guest::{Access, FaultReason, GuestMemory, Limits, MapError, MemFault, UnmapError};
 
 /// The granularity of maps: addresses, lengths and file offsets are multiples of it.

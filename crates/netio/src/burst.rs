@@ -49,6 +49,9 @@ pub(crate) struct SendBurst {
     frames: [usize; BURST_FRAMES],
 }
 
+// SAFETY: what the headers point to is set anew in each call that uses it: the burst's own memory, and the caller's frames.
+unsafe impl Send for SendBurst {}
+
 impl SendBurst {
     pub(crate) fn new() -> Self {
         Self {
@@ -166,6 +169,9 @@ pub(crate) struct ReceiveBurst<T> {
     bytes: Box<[u8]>,
     message_bytes: usize,
 }
+
+// SAFETY: the headers point to memory that the burst owns and nobody else uses.
+unsafe impl<T: Send> Send for ReceiveBurst<T> {}
 
 impl<T: Copy> ReceiveBurst<T> {
     /// Buffers for `messages` messages of up to `message_bytes` each. `name` is an all-zero address.

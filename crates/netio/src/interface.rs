@@ -1,8 +1,9 @@
 //! What the kernel says about a network interface.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -60,32 +61,58 @@ pub fn has_carrier(name: &str) -> bool {
     socket.is_ok_and(|socket| Interface::is_running(socket.as_fd(), name))
 }
 
-/// The MTU of the interface that has this IP address, if one has.
-pub(crate) fn mtu_of_ip(address: IpAddr) -> Option<usize> {
+/// Calls `each` with the name, flags and IP address of everything that has one, until it says that that is enough.
+fn each_address(mut each: impl FnMut(&CStr, u32, IpAddr) -> bool) {
     let mut head = ptr::null_mut();
     // SAFETY: `head` is where the list is to be stored.
     if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
-        return None;
+        return;
     }
-    let mut request = None;
     let mut entry = head;
     while !entry.is_null() {
         // SAFETY: a non-null entry of the list that getifaddrs made and that is not freed yet.
         let item = unsafe { &*entry };
         // SAFETY: `ifa_addr` is null or points to an address of the family it names.
-        if unsafe { ip(item.ifa_addr) } == Some(address) {
+        if let Some(address) = unsafe { ip(item.ifa_addr) } {
             // SAFETY: `ifa_name` is a string that ends in NUL.
-            let name = unsafe { std::ffi::CStr::from_ptr(item.ifa_name) };
-            request = name.to_str().ok().and_then(named);
-            break;
+            let name = unsafe { CStr::from_ptr(item.ifa_name) };
+            if each(name, item.ifa_flags, address) {
+                break;
+            }
         }
         entry = item.ifa_next;
     }
     // SAFETY: the list came from getifaddrs and nothing refers to it any more.
     unsafe { libc::freeifaddrs(head) };
+}
+
+/// The MTU of the interface that has this IP address, if one has.
+pub(crate) fn mtu_of_ip(address: IpAddr) -> Option<usize> {
+    let mut request = None;
+    each_address(|name, _, its| {
+        if its == address {
+            request = name.to_str().ok().and_then(named);
+        }
+        its == address
+    });
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
     mtu(socket.as_fd(), &mut request?).ok()
+}
+
+/// The IPv4 addresses of interfaces that are up, those of the loopback interface last.
+pub fn ipv4_addresses() -> Vec<Ipv4Addr> {
+    let (mut addresses, mut loopback) = (Vec::new(), Vec::new());
+    each_address(|_, flags, address| {
+        if let IpAddr::V4(address) = address
+            && flags & libc::IFF_UP.cast_unsigned() != 0
+        {
+            if address.is_loopback() { loopback.push(address) } else { addresses.push(address) }
+        }
+        false
+    });
+    addresses.append(&mut loopback);
+    addresses
 }
 
 /// # Safety

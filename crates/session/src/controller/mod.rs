@@ -71,7 +71,7 @@ pub struct Lost {
 }
 
 /// A congestion controller.
-pub trait Controller: core::fmt::Debug {
+pub trait Controller: core::fmt::Debug + Send {
     /// The largest frame, agreed with the peer, is of this size. Called once, before anything else.
     fn set_frame_bytes(&mut self, bytes: u64);
     /// A frame has left; `in_flight_bytes` includes it.

@@ -7,7 +7,6 @@
 
 mod node;
 mod traffic;
-mod wire;
 mod world;
 
 /// What is to be run.

@@ -4,11 +4,10 @@ use etherslot_rdma::{
     Access, Attributes, Config, CqId, Engine, Init, Layout, Memory, Pd, PeerId, Qpn, Region, Service, SrqId,
     State, Trouble,
 };
+use etherslot_rnic::Link;
 use etherslot_session::{Deliver, Session};
 use etherslot_wire::rdmap::AtomicRequest;
 use etherslot_wire::record::Kind;
-
-use super::wire::OneSession;
 
 /// Bytes of memory of a side.
 pub(crate) const BYTES: usize = 8 << 20;
@@ -201,7 +200,7 @@ impl Node {
             session.handle_timeout(now_ns);
         }
         self.engine.handle_timeout(now_ns);
-        let mut wire = OneSession { session: self.session.as_mut(), scratch: &mut self.scratch };
+        let mut wire = Link { session: self.session.as_mut(), scratch: &mut self.scratch };
         self.engine.transmit(now_ns, &mut self.ram, &mut wire);
         if let Some(session) = &mut self.session {
             session.transmit(now_ns, &mut |frames| {

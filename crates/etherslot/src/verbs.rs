@@ -1,0 +1,103 @@
+//! `etherslot verbs`: programs that use RDMA verbs, on the RNIC in software.
+
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand};
+
+/// What a program's `libibverbs.so.1` is named, and the folder that has ours.
+const LIBRARY: &str = "libibverbs.so.1";
+const FOLDER: &str = "verbs";
+/// Where installed programs keep libraries of their own, seen from the binary's folder.
+const INSTALLED: &str = "../lib/etherslot/verbs";
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// `etherslot verbs`.
+#[derive(Subcommand)]
+pub(crate) enum Verbs {
+    /// Runs a program with Etherslot's RNIC in place of the machine's RDMA devices. No privileges are needed.
+    Run(Run),
+}
+
+/// `etherslot verbs run`.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// The IPv4 address that peers reach the program at. By default, the first of this machine's that is not loopback.
+    #[arg(long, env = "ETHERSLOT_VERBS_IP", value_name = "ADDRESS")]
+    ip: Option<Ipv4Addr>,
+    /// The MTU of the way to the peers, if it is not the interface's.
+    #[arg(long, env = "ETHERSLOT_VERBS_MTU", value_name = "BYTES", value_parser = clap::value_parser!(u16).range(624..=9284))]
+    mtu: Option<u16>,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+impl Verbs {
+    /// Does it; `Ok` is returned by none that runs a program.
+    pub(crate) fn run(self) -> Result<()> {
+        match self {
+            Self::Run(run) => run.run(),
+        }
+    }
+}
+
+impl Run {
+    fn run(self) -> Result<()> {
+        let binary = std::env::current_exe().context("where is this program?")?;
+        let folder = find(binary.parent().unwrap_or(Path::new("/")))?;
+        let mut command = Command::new(&self.program[0]);
+        command.args(&self.program[1..]).env(LIBRARY_PATH, library_path(folder)?);
+        if let Some(ip) = self.ip {
+            command.env("ETHERSLOT_VERBS_IP", ip.to_string());
+        }
+        if let Some(mtu) = self.mtu {
+            command.env("ETHERSLOT_VERBS_MTU", mtu.to_string());
+        }
+        let error = command.exec();
+        Err(error).with_context(|| format!("cannot run {}", Path::new(&self.program[0]).display()))
+    }
+}
+
+/// The folder of our library, seen from that of the binary.
+fn find(here: &Path) -> Result<PathBuf> {
+    let folders = [here.join(FOLDER), here.join(INSTALLED)];
+    match folders.iter().find(|folder| folder.join(LIBRARY).is_file()) {
+        Some(folder) => Ok(folder.clone()),
+        None => bail!(
+            "{LIBRARY} is neither in {} nor in {}: `./run build` makes it",
+            folders[0].display(),
+            folders[1].display()
+        ),
+    }
+}
+
+/// The search path, with this folder before what was there.
+fn library_path(folder: PathBuf) -> Result<OsString> {
+    let before = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+    let before = std::env::split_paths(&before).filter(|path| !path.as_os_str().is_empty());
+    std::env::join_paths(std::iter::once(folder).chain(before)).context("a folder's name has a colon")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_found_beside_the_binary_or_where_it_is_installed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let bin = root.path().join("bin");
+        std::fs::create_dir(&bin).expect("a folder");
+        let error = find(&bin).expect_err("there is none").to_string();
+        assert!(error.contains("./run build"), "{error}");
+        for folder in [bin.join("../lib/etherslot/verbs"), bin.join("verbs")] {
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(folder.join(LIBRARY), []).expect("a file");
+            assert_eq!(find(&bin).expect("found"), folder);
+        }
+    }
+}

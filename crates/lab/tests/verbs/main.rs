@@ -1,0 +1,9 @@
+//! Debian's own verbs programs on Etherslot's RNIC, unmodified, without a driver and without privileges. They need root to
+//! make namespaces and to install packages, no guest, and some minutes: `./run test verbs`.
+//!
+//! One at a time, please (`--test-threads=1`): programs listen at ports of their own choice.
+
+mod place;
+mod programs;
+
+use etherslot_lab::Story;

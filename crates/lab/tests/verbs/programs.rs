@@ -1,0 +1,90 @@
+//! The programs, one after the other.
+
+use etherslot_lab::Side;
+
+use crate::Story;
+use crate::place::{PATIENCE, Place};
+
+/// The TCP port of both pingpongs and perftest.
+const PORT: u16 = 18515;
+
+/// Programs that talk in pairs, with the same arguments on both sides. `-c` of the pingpongs compares every buffer.
+const PAIRS: &[&str] = &[
+    "ibv_rc_pingpong -g 0 -c",
+    "ibv_rc_pingpong -g 0 -c -e",
+    "ibv_rc_pingpong -g 0 -c -s 1000000 -n 30",
+    "ibv_uc_pingpong -g 0 -c",
+    "ibv_uc_pingpong -g 0 -c -e",
+    "ibv_ud_pingpong -g 0 -c",
+    "ibv_ud_pingpong -g 0 -c -e",
+    "ibv_srq_pingpong -g 0 -c",
+    "ibv_srq_pingpong -g 0 -c -e",
+    "ib_write_bw -n 500 -a",
+    "ib_write_bw -n 500 -q 8",
+    "ib_write_bw -n 500 -b",
+    "ib_write_bw -n 500 -c UC",
+    "ib_write_lat -n 500",
+    "ib_write_lat -n 100 -a",
+    "ib_read_bw -n 500 -a",
+    "ib_read_bw -n 500 -q 8",
+    "ib_read_bw -n 500 -e",
+    "ib_read_lat -n 500",
+    "ib_send_bw -n 500 -a",
+    "ib_send_bw -n 500 -q 8",
+    "ib_send_bw -n 500 -e",
+    "ib_send_bw -n 500 -c UD",
+    "ib_send_bw -n 500 -r 64 --use-srq",
+    "ib_send_lat -n 500",
+    "ib_send_lat -n 100 -a",
+    "ib_send_lat -n 500 -e",
+    "ib_send_lat -n 500 -c UD",
+    "ib_send_lat -n 500 -c UC",
+    "ib_atomic_bw -n 500",
+    "ib_atomic_bw -n 500 -A CMP_AND_SWAP",
+    "ib_atomic_lat -n 500",
+    "ib_atomic_lat -n 500 -e",
+];
+
+/// Programs that run alone, and what they have to say.
+const ALONE: &[(&str, &str)] = &[("ibv_devices", "etherslot0"), ("ibv_devinfo -v", "::ffff:")];
+
+fn run(place: &Place) {
+    let mut failed = Vec::new();
+    let mut tell = |name: &str, result: Result<(), String>| {
+        println!("{name} {}", if result.is_ok() { "ok" } else { "FAILED" });
+        if let Err(error) = result {
+            failed.push(format!("{name}: {error}"));
+        }
+    };
+    for (program, says) in ALONE {
+        let words: Vec<&str> = program.split(' ').collect();
+        let mut process = place.start(Side::Host, &words);
+        let status = process.wait(PATIENCE).unwrap();
+        let says = status.success() && process.log().contains(says);
+        tell(program, says.then_some(()).ok_or_else(|| process.log()));
+    }
+    for program in PAIRS {
+        let words: Vec<&str> = program.split(' ').collect();
+        tell(program, place.pair(&words, &words, PORT).map(drop));
+    }
+    if !failed.is_empty() {
+        place.run.keep_logs();
+        panic!("{}", failed.join("\n\n"));
+    }
+}
+
+#[test]
+#[ignore = "needs root: ./run test verbs"]
+fn programs_run_unmodified_as_nobody_on_loopback() {
+    let story = Story::begin();
+    run(&Place::loopback());
+    story.tell("done");
+}
+
+#[test]
+#[ignore = "needs root: ./run test verbs"]
+fn programs_run_unmodified_as_nobody_between_two_namespaces() {
+    let story = Story::begin();
+    run(&Place::cable());
+    story.tell("done");
+}
