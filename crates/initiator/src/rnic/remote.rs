@@ -17,7 +17,10 @@ use super::pair::QpConfig;
 use super::{Failure, orders};
 use crate::arena::{Arena, BASE};
 use crate::enumeration::Enumeration;
-use crate::machine::{Access, Machine};
+use crate::machine::{Access, Host, Machine, Place as Slot};
+
+/// The host node has this slot alone.
+const SLOT: usize = 0;
 
 /// What the driver has of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,7 @@ impl Default for Config {
 /// [`Driver`], to which this derefs.
 #[derive(Debug)]
 pub struct Rnic<A> {
-    machine: Machine<A>,
+    host: Host<A>,
     driver: Driver,
     lives: u64,
     enumeration: Option<Enumeration>,
@@ -53,7 +56,7 @@ pub struct Rnic<A> {
 
 /// The device, as the driver reaches it from here.
 struct Reached<'a, A> {
-    machine: &'a mut Machine<A>,
+    machine: Machine<'a, A>,
     now_ns: u64,
 }
 
@@ -91,7 +94,7 @@ impl<A: Copy + Eq + fmt::Display> Rnic<A> {
         let slot = SlotConfig { name: device, address, hide_msix: false };
         let arena = Arena::new(config.memory_bytes);
         Self {
-            machine: Machine::new(session, seed, slot, arena),
+            host: Host::new(session, seed, vec![(slot, Slot::new(arena))]),
             driver: Driver::new(Place { address: BASE, bytes: config.memory_bytes }),
             lives: 0,
             enumeration: None,
@@ -102,42 +105,48 @@ impl<A: Copy + Eq + fmt::Display> Rnic<A> {
         }
     }
 
+    /// The driver, and its way to the device.
+    fn reach(&mut self) -> (&mut Driver, Reached<'_, A>) {
+        (&mut self.driver, Reached { machine: self.host.machine(SLOT), now_ns: self.now_ns })
+    }
+
     /// The assignment group of the host that this is; to be said before the first poll.
     pub fn set_group(&mut self, group: Option<Group>) {
-        self.machine.node_mut().set_group(group);
+        self.host.node_mut().set_group(group);
     }
 
     /// Protects the sessions ([`HostNode::protect`]).
     pub fn protect(&mut self, security: Security) {
-        self.machine.node_mut().protect(security);
+        self.host.node_mut().protect(security);
     }
 
     /// The box at `address` has to have this key.
     pub fn expect(&mut self, address: A, key: PublicKey) {
-        self.machine.node_mut().expect(address, key);
+        self.host.node_mut().expect(address, key);
     }
 
     /// The box may give the device now ([`HostNode::ask_again`]).
     pub fn ask_again(&mut self) {
-        self.machine.node_mut().ask_again(0);
+        self.host.node_mut().ask_again(0);
     }
 
     /// Takes a frame that came from `from`.
     #[inline]
     pub fn receive(&mut self, now_ns: u64, from: &A, frame: &[u8]) {
-        self.machine.receive(now_ns, from, frame);
+        self.host.receive(now_ns, from, frame);
     }
 
     /// Goes on with everything that can go on. True if something was done.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
-        let mut any = self.machine.poll(now_ns);
-        if self.machine.lives() != self.lives {
-            self.lives = self.machine.lives();
+        let mut any = self.host.poll(now_ns);
+        let lives = self.host.place(SLOT).lives();
+        if lives != self.lives {
+            self.lives = lives;
             self.came_or_went();
             any = true;
         }
-        let messages = self.machine.take_messages();
+        let messages = self.host.place_mut(SLOT).take_messages();
         self.messages |= messages;
         if messages & 1 != 0 {
             self.driver.fetch_events();
@@ -147,8 +156,8 @@ impl<A: Copy + Eq + fmt::Display> Rnic<A> {
         }
         // Register by register, as long as answers are there at once.
         for _ in 0..64 {
-            let Self { machine, driver, .. } = self;
-            if !driver.drive(&mut Reached { machine, now_ns }) {
+            let (driver, mut device) = self.reach();
+            if !driver.drive(&mut device) {
                 break;
             }
             any = true;
@@ -160,10 +169,10 @@ impl<A: Copy + Eq + fmt::Display> Rnic<A> {
         self.driver.detach();
         self.has_asked = false;
         self.enumeration = None;
-        if let Some(layout) = self.machine.layout() {
+        if let Some(layout) = self.host.machine(SLOT).layout() {
             let has = |bar: u8| layout.bars[usize::from(bar)].is_some();
             if has(orders::REGISTERS) && has(orders::PAGES) && has(orders::TABLES) {
-                self.enumeration = Some(Enumeration::new(layout));
+                self.enumeration = Some(Enumeration::new(layout, SLOT));
             } else {
                 self.driver.fail(Failure::Bars);
             }
@@ -176,15 +185,15 @@ impl<A: Copy + Eq + fmt::Display> Rnic<A> {
             let Some(access) = enumeration.access() else {
                 self.enumeration = None;
                 if self.interrupts {
-                    self.machine.set_interrupts(Interrupts::MsiX);
+                    self.host.machine(SLOT).set_interrupts(Interrupts::MsiX);
                 }
                 self.driver.attach();
                 return true;
             };
             if !self.has_asked {
-                self.has_asked = self.machine.ask(self.now_ns, access);
+                self.has_asked = self.host.machine(SLOT).ask(self.now_ns, access);
             }
-            if !self.has_asked || self.machine.answer().is_none() {
+            if !self.has_asked || self.host.machine(SLOT).answer().is_none() {
                 break;
             }
             self.has_asked = false;
@@ -196,14 +205,15 @@ impl<A: Copy + Eq + fmt::Display> Rnic<A> {
 
     /// Hands all frames that may leave now to `send`, which says how many, from the front, it took.
     pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&A, &[&[u8]]) -> usize) -> bool {
-        let Self { machine, driver, .. } = self;
-        driver.ring(&mut Reached { machine, now_ns });
-        self.machine.transmit(now_ns, send)
+        self.now_ns = now_ns;
+        let (driver, mut device) = self.reach();
+        driver.ring(&mut device);
+        self.host.transmit(now_ns, send)
     }
 
     /// When [`Rnic::poll`] should be called even if nothing happens.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.machine.node().deadline_ns()
+        self.host.node().deadline_ns()
     }
 
     /// How often the device came and went: what was made before is gone with it.
@@ -218,92 +228,92 @@ impl<A: Copy + Eq + fmt::Display> Rnic<A> {
 
     /// What is in memory of the program's.
     pub fn memory(&self, place: Place) -> &[u8] {
-        self.machine.arena().at((place.address - BASE) as usize, place.bytes)
+        self.host.place(SLOT).arena().at((place.address - BASE) as usize, place.bytes)
     }
 
     /// The same, to be written.
     pub fn memory_mut(&mut self, place: Place) -> &mut [u8] {
-        self.machine.arena_mut().at_mut((place.address - BASE) as usize, place.bytes)
+        self.host.place_mut(SLOT).arena_mut().at_mut((place.address - BASE) as usize, place.bytes)
     }
 
     /// [`Driver::create_cq`].
     pub fn create_cq(&mut self, cqes: usize, vector: u16) -> Result<CqId, ControlError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.create_cq(&mut Reached { machine, now_ns: *now_ns }, cqes, vector)
+        let (driver, mut device) = self.reach();
+        driver.create_cq(&mut device, cqes, vector)
     }
 
     /// [`Driver::create_srq`].
     pub fn create_srq(&mut self, pd: Pd, blocks: usize, limit: u16) -> Result<SrqId, ControlError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.create_srq(&mut Reached { machine, now_ns: *now_ns }, pd, blocks, limit)
+        let (driver, mut device) = self.reach();
+        driver.create_srq(&mut device, pd, blocks, limit)
     }
 
     /// [`Driver::create_qp`].
     pub fn create_qp(&mut self, config: &QpConfig) -> Result<Qpn, ControlError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.create_qp(&mut Reached { machine, now_ns: *now_ns }, config)
+        let (driver, mut device) = self.reach();
+        driver.create_qp(&mut device, config)
     }
 
     /// [`Driver::post_send`].
     pub fn post_send(&mut self, qp: Qpn, work: &SendWork<'_>) -> Result<(), PostError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.post_send(&mut Reached { machine, now_ns: *now_ns }, qp, work)
+        let (driver, mut device) = self.reach();
+        driver.post_send(&mut device, qp, work)
     }
 
     /// [`Driver::post_receive`].
     pub fn post_receive(&mut self, qp: Qpn, work: &ReceiveWork<'_>) -> Result<(), PostError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.post_receive(&mut Reached { machine, now_ns: *now_ns }, qp, work)
+        let (driver, mut device) = self.reach();
+        driver.post_receive(&mut device, qp, work)
     }
 
     /// [`Driver::post_srq`].
     pub fn post_srq(&mut self, srq: SrqId, work: &ReceiveWork<'_>) -> Result<(), PostError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.post_srq(&mut Reached { machine, now_ns: *now_ns }, srq, work)
+        let (driver, mut device) = self.reach();
+        driver.post_srq(&mut device, srq, work)
     }
 
     /// [`Driver::poll_cq`].
     pub fn poll_cq(&mut self, cq: CqId, out: &mut [Cqe]) -> usize {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.poll_cq(&Reached { machine, now_ns: *now_ns }, cq, out)
+        let (driver, device) = self.reach();
+        driver.poll_cq(&device, cq, out)
     }
 
     /// [`Driver::kick`].
     pub fn kick(&mut self, qp: Qpn, work: &SendWork<'_>) -> Result<(), PostError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.kick(&mut Reached { machine, now_ns: *now_ns }, qp, work)
+        let (driver, mut device) = self.reach();
+        driver.kick(&mut device, qp, work)
     }
 
     /// [`Driver::prepare`].
     pub fn prepare(&mut self, qp: Qpn, place: usize, work: &SendWork<'_>) -> Result<(), ControlError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.prepare(&mut Reached { machine, now_ns: *now_ns }, qp, place, work)
+        let (driver, mut device) = self.reach();
+        driver.prepare(&mut device, qp, place, work)
     }
 
     /// [`Driver::store`].
     pub fn store(&mut self, qp: Qpn, place: usize, value: u64) -> Result<(), PostError> {
-        let Self { machine, driver, now_ns, .. } = self;
-        driver.store(&mut Reached { machine, now_ns: *now_ns }, qp, place, value)
+        let (driver, mut device) = self.reach();
+        driver.store(&mut device, qp, place, value)
     }
 
     /// Says goodbye to the box; the rounds go on until [`Rnic::is_closed`].
     pub fn close(&mut self) {
-        self.machine.node_mut().close();
+        self.host.node_mut().close();
     }
 
     /// Whether [`Rnic::close`] is done.
     pub fn is_closed(&self) -> bool {
-        self.machine.node().is_closed()
+        self.host.node().is_closed()
     }
 
     /// The next session that came up or died ([`HostNode::session_event`]).
     pub fn session_event(&mut self) -> Option<SessionEvent<A>> {
-        self.machine.node_mut().session_event()
+        self.host.node_mut().session_event()
     }
 
     /// The node, for its counters and sessions.
     pub fn node(&self) -> &HostNode<A> {
-        self.machine.node()
+        self.host.node()
     }
 }
 
