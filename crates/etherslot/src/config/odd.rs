@@ -144,6 +144,7 @@ impl Odd<'_> {
             let table = match device.kind {
                 DeviceKind::Nvme(_) => "namespace",
                 DeviceKind::Sata(_) => "disk",
+                DeviceKind::Dc { .. } => continue,
             };
             for namespace in device.stores() {
                 match &namespace.backing {
