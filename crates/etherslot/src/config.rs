@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, Group,
+    ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, Group,
     HostOptions, Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NvmeOptions,
     PublicKey, Routes, SataOptions, SecurityOptions, SessionOptions, SlotOptions, StoreOptions, Wanted,
 };
@@ -546,6 +546,13 @@ fn slot_options(
         "[[slot]] has no box = \"ADDRESS\": add it, or [fabric], to have the device found"
     );
     let wanted = match (device, serial) {
+        (Some(device), None) if device == ANY => {
+            ensure!(
+                routes.is_none() && hot_plug.is_some(),
+                "[[slot]] device = \"{ANY}\" takes whatever is given to this host: it needs hot_plug, and no box"
+            );
+            Wanted::Any
+        }
         (Some(device), None) => Wanted::Name(device),
         (None, Some(serial)) if routes.is_none() => Wanted::Serial(serial),
         (None, Some(_)) => {
@@ -553,15 +560,18 @@ fn slot_options(
         }
         _ => bail!("[[slot]] needs device = \"NAME\" or serial = \"…\", and not both"),
     };
-    let (Wanted::Name(label) | Wanted::Serial(label)) = &wanted;
+    let label = match &wanted {
+        Wanted::Name(label) | Wanted::Serial(label) => label,
+        Wanted::Any => ANY,
+    };
     // Of `BOX/NAME` the slot is called by the name.
     let device = match (label.len() > 32, label.rsplit_once('/')) {
         (true, Some((_, name))) => name.to_owned(),
-        _ => label.clone(),
+        _ => label.to_owned(),
     };
     ensure!(device.len() <= 32, "[[slot]] device = {device:?} has to be 1 to 32 bytes of text");
     ensure!(
-        routes.is_none() || *label == device,
+        routes.is_none() || label == device,
         "[[slot]] device = {label:?} has to be 1 to 32 bytes of text"
     );
     ensure!(
@@ -570,7 +580,7 @@ fn slot_options(
         socket.display()
     );
     ensure!(
-        others.iter().all(|other| other.wanted != wanted || other.routes != routes),
+        wanted == Wanted::Any || others.iter().all(|other| other.wanted != wanted || other.routes != routes),
         "[[slot]] device = {device:?} stands twice: a device has one slot"
     );
     let interrupts = match (interrupts, &hot_plug) {

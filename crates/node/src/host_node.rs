@@ -65,8 +65,8 @@ struct Peer<A> {
     /// Has still to say which group we are in, before any slot asks for its device.
     introduces: bool,
     connect_at_ns: u64,
-    /// Slots whose Functions are in this box; stream `n` belongs to the `n - 1`th.
-    slots: Vec<usize>,
+    /// Slots whose Functions are in this box; stream `n` belongs to the `n - 1`th. A slot that went leaves its place to the next.
+    slots: Vec<Option<usize>>,
     control: VecDeque<(u16, Message)>,
 }
 
@@ -93,11 +93,16 @@ impl<A> Peer<A> {
     fn has_epoch(&self, epoch: u32) -> bool {
         self.session.as_ref().is_some_and(|session| session.epoch() == epoch)
     }
+
+    /// Whether there is anybody to connect for.
+    fn is_needed(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
 }
 
 struct Inbound<'a> {
     now_ns: u64,
-    members: &'a [usize],
+    members: &'a [Option<usize>],
     slots: &'a mut [Slot],
     control: &'a mut VecDeque<(u16, Message)>,
     stray: &'a mut u64,
@@ -106,7 +111,7 @@ struct Inbound<'a> {
 
 impl Deliver for Inbound<'_> {
     fn record(&mut self, kind: Kind, stream: u16, payload: &[u8]) {
-        let slot = (stream as usize).checked_sub(1).and_then(|member| self.members.get(member)).copied();
+        let slot = (stream as usize).checked_sub(1).and_then(|member| *self.members.get(member)?);
         match (kind, slot) {
             (Kind::Tlp, Some(slot)) => self.slots[slot].receive(self.now_ns, payload, self.guest),
             (Kind::Control, _) if stream == CONTROL_STREAM || slot.is_some() => match Message::parse(payload)
@@ -204,17 +209,35 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             peer.addresses = addresses;
         }
         if self.peer_of[slot].is_none() {
-            if peer.slots.len() + 1 >= usize::from(self.config.streams) {
+            let place = peer.slots.iter().position(Option::is_none).unwrap_or(peer.slots.len());
+            if place + 1 >= usize::from(self.config.streams) {
                 return false;
             }
-            peer.slots.push(slot);
+            if place == peer.slots.len() {
+                peer.slots.push(None);
+            }
+            peer.slots[place] = Some(slot);
             self.peer_of[slot] = Some(index);
             self.slots[slot].name = name;
-            self.slots[slot].stream = peer.slots.len() as u16;
+            self.slots[slot].stream = place as u16 + 1;
             if peer.up {
                 self.slots[slot].session_up();
             }
         }
+        true
+    }
+
+    /// Takes a slot from its box, so that [`HostNode::route`] may give it another device. False if it may not go yet: its guest knows the
+    /// device ([`HostNode::vacate`]), or the box was asked for it and has not refused it.
+    pub fn unroute(&mut self, slot: usize) -> bool {
+        let Some(peer) = self.peer_of[slot] else { return true };
+        if !self.slots[slot].leave() {
+            return false;
+        }
+        for place in self.peers[peer].slots.iter_mut().filter(|place| **place == Some(slot)) {
+            *place = None;
+        }
+        self.peer_of[slot] = None;
         true
     }
 
@@ -348,15 +371,15 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         session.handle_frame_on(now_ns, path, header, body, &mut inbound);
         while let Some((stream, message)) = peer.control.pop_front() {
             let member =
-                |stream: u16| (stream as usize).checked_sub(1).and_then(|member| peer.slots.get(member));
+                |stream: u16| (stream as usize).checked_sub(1).and_then(|member| *peer.slots.get(member)?);
             match message {
                 Message::Attached { stream: of, status, port } if stream == CONTROL_STREAM => {
-                    if let Some(&slot) = member(of) {
+                    if let Some(slot) = member(of) {
                         self.slots[slot].attached(now_ns, status, port, guest);
                     }
                 }
                 other => match member(stream) {
-                    Some(&slot) => self.slots[slot].control(other, guest),
+                    Some(slot) => self.slots[slot].control(other, guest),
                     None => self.counters.stray_records += 1,
                 },
             }
@@ -368,7 +391,8 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         let mut progress = false;
         for peer in &mut self.peers {
             if let Some(guard) = self.guard.as_mut().filter(|_| peer.session.is_none()) {
-                if peer.keys.is_idle() && peer.connect_at_ns <= now_ns && !self.is_closing {
+                if peer.keys.is_idle() && peer.connect_at_ns <= now_ns && !self.is_closing && peer.is_needed()
+                {
                     peer.keys.greet(guard, &self.config, now_ns);
                     peer.routes = Routes::new(peer.addresses[0]);
                     progress = true;
@@ -376,7 +400,11 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                     peer.addresses.rotate_left(1);
                     peer.connect_at_ns = now_ns + RECONNECT_NS;
                 }
-            } else if peer.session.is_none() && peer.connect_at_ns <= now_ns && !self.is_closing {
+            } else if peer.session.is_none()
+                && peer.connect_at_ns <= now_ns
+                && !self.is_closing
+                && peer.is_needed()
+            {
                 peer.session = Some(Session::connect(&self.config, self.epochs.next(), now_ns));
                 peer.routes = Routes::new(peer.addresses[0]);
                 progress = true;
@@ -395,7 +423,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                     }
                     self.counters.sessions_up += 1;
                     self.events.push(SessionEvent::Up { peer: peer.address });
-                    for &slot in &peer.slots {
+                    for &slot in peer.slots.iter().flatten() {
                         self.slots[slot].session_up();
                     }
                     progress = true;
@@ -405,7 +433,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                         tracing::warn!(peer = %peer.address, ?reason, "session dead");
                         self.counters.sessions_dead += 1;
                         self.events.push(SessionEvent::Dead { peer: peer.address, reason: Some(reason) });
-                        for &slot in &peer.slots {
+                        for &slot in peer.slots.iter().flatten() {
                             self.slots[slot].session_lost(guest);
                         }
                     }
@@ -425,7 +453,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 peer.introduces = !send_control(session, CONTROL_STREAM, member);
             }
             if peer.up && !peer.introduces {
-                for &slot in &peer.slots {
+                for &slot in peer.slots.iter().flatten() {
                     progress |= self.slots[slot].poll(now_ns, session, guest);
                 }
             }
@@ -461,7 +489,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         let sessions = self.peers.iter().map(|peer| match &peer.session {
             Some(session) => [session.deadline_ns(), peer.keys.deadline_ns()].into_iter().flatten().min(),
             None if !peer.keys.is_idle() => peer.keys.deadline_ns(),
-            None => (!self.is_closing).then_some(peer.connect_at_ns),
+            None => (!self.is_closing && peer.is_needed()).then_some(peer.connect_at_ns),
         });
         let slots = self.slots.iter().map(Slot::deadline_ns);
         sessions.chain(slots).flatten().min()

@@ -72,7 +72,8 @@ fn config(number: u8) -> Config {
 
 fn leases(group: Option<Group>) -> Leases {
     let times = LeaseConfig { hold_ns: 500 * MS, recall_ns: 100 * MS, offer_ns: 3000 * MS };
-    Leases::new(times, [DeviceConfig { name: Name::new("engine").unwrap(), group }])
+    let device = |name, group| DeviceConfig { name: Name::new(name).unwrap(), group };
+    Leases::new(times, [device("engine", group), device("other", Group::new(99))])
 }
 
 fn host(number: u8, group: Option<Group>) -> (HostNode<u8>, Owner) {
@@ -84,8 +85,11 @@ fn host(number: u8, group: Option<Group>) -> (HostNode<u8>, Owner) {
 
 impl World {
     fn new(groups: [Option<Group>; 2], device: Option<Group>) -> Self {
-        let endpoint = Box::new(Endpoint::new(Box::<Engine>::default(), EndpointConfig::default()));
-        let functions = vec![(Name::new("engine").unwrap(), endpoint)];
+        let function = |name| {
+            let endpoint = Endpoint::new(Box::<Engine>::default(), EndpointConfig::default());
+            (Name::new(name).unwrap(), Box::new(endpoint))
+        };
+        let functions = vec![function("engine"), function("other")];
         let io_box = BoxNode::new(&config(BOX), BoxLimits::default(), 5, functions);
         Self {
             now_ns: 1,
@@ -134,7 +138,11 @@ impl World {
     }
 
     fn order(&mut self, number: u64, change: Change, force: bool) {
-        let device = Name::new("engine").unwrap();
+        self.order_of("engine", number, change, force);
+    }
+
+    fn order_of(&mut self, device: &str, number: u64, change: Change, force: bool) {
+        let device = Name::new(device).unwrap();
         let order = Order { number, to: node(BOX), life: 0, device, change, dry_run: false, force };
         let key = Key { asker: node(BOX), life: 1, number };
         let now_ns = self.now_ns;
@@ -210,6 +218,32 @@ fn a_device_moves_when_it_is_told_to_and_the_old_host_finds_nothing_there() {
     world.run(1200);
     assert_eq!((world.progress(2), world.read(new)), (Progress::Done, u64::MAX));
     assert_eq!(world.read(old), 0, "its registers were set up again, its scratch was not");
+}
+
+#[test]
+fn a_slot_takes_another_device_once_the_guest_and_the_box_are_done_with_the_first() {
+    let (mut world, old, new) = started([None, None], None);
+    assert!(!world.hosts[old].0.unroute(0), "its guest uses the device");
+    world.order(1, Change::Host(node(new as u8 + 1)), false);
+    world.run(1200);
+    assert_eq!(world.progress(1), Progress::Done);
+    assert!(!world.hosts[old].0.unroute(0), "its guest still knows the device");
+    let now_ns = world.now_ns;
+    world.hosts[old].0.vacate(0, now_ns);
+    world.run(1200);
+    assert!(world.hosts[old].0.unroute(0) && world.hosts[old].0.unroute(0));
+    world.run(1200);
+    world.write(old, 66);
+    assert_eq!(world.hosts[old].1.attached, 1, "it asks for nothing any more");
+
+    world.order_of("other", 2, Change::Host(node(old as u8 + 1)), false);
+    assert!(world.hosts[old].0.route(0, Name::new("other").unwrap(), BOX, &[]));
+    world.run(1200);
+    assert_eq!((world.progress(2), world.hosts[old].1.attached), (Progress::Done, 2));
+    world.enable(old);
+    world.enable(new);
+    world.write(old, 44);
+    assert_eq!((world.read(old), world.read(new)), (44, 0), "each has its own");
 }
 
 #[test]

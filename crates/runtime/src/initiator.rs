@@ -165,7 +165,7 @@ pub(crate) fn named(device: &ClientDevice) -> Result<Found, ClientError> {
         reason: "the name has to be 1 to 32 bytes long".to_owned(),
     })?;
     let ways = device.routes.iter().flat_map(Routes::iter).collect();
-    Ok(Found { name, ways, is_to_be_had: true })
+    Ok(Found { node: None, name, ways, is_given: false, is_to_be_had: true })
 }
 
 /// Takes part in the fabric until it is known where the device is.

@@ -17,7 +17,7 @@ pub use etherslot_fabric::Policy as FailoverPolicy;
 pub use etherslot_wire::control::Name;
 pub use etherslot_wire::discovery::Group;
 
-pub use crate::fabric::Wanted;
+pub use crate::fabric::{ANY, Wanted};
 pub use crate::keys::KeyFiles;
 pub use crate::link_spec::LinkSpecError;
 pub use crate::streams::ListenAddress;

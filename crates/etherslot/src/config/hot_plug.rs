@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use etherslot_runtime::options::{HotPlugOptions, SlotOptions};
+use etherslot_runtime::options::{ANY, HotPlugOptions, SlotOptions};
 use serde::Deserialize;
 
 use crate::value;
@@ -19,7 +19,7 @@ pub(super) struct HotPlug {
     /// QEMU's name of a port.
     #[serde(deserialize_with = "value::qemu_id")]
     bus: String,
-    /// What QEMU is to call the device; the device's name if not said.
+    /// What QEMU is to call the device; if not said, the device's name, or that of the port with `-device` for any device.
     #[serde(default, deserialize_with = "value::some_qemu_id")]
     id: Option<String>,
     #[serde(default, deserialize_with = "value::duration")]
@@ -29,7 +29,10 @@ pub(super) struct HotPlug {
 impl HotPlug {
     pub(super) fn options(self, device: &str, others: &[SlotOptions]) -> Result<HotPlugOptions> {
         let Self { monitor, bus, id, grace } = self;
-        let named = || value::as_qemu_id(device.to_owned());
+        let named = || match device {
+            ANY => Ok(format!("{bus}-device")),
+            device => value::as_qemu_id(device.to_owned()),
+        };
         let id = id.map_or_else(named, Ok).map_err(anyhow::Error::msg);
         let id = id.with_context(|| {
             format!("[[slot]] hot_plug: QEMU can't call a device {device:?}; write id = \"…\"")

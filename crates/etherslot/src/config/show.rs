@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etherslot_runtime::control;
 use etherslot_runtime::options::{
-    Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
+    ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
     HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey, SecurityOptions,
     SessionOptions, SlotOptions, Wanted, XdpMode,
 };
@@ -264,6 +264,7 @@ fn of_slot(page: &mut Page, slot: &SlotOptions) {
     match wanted {
         Wanted::Name(name) => page.text("device", name),
         Wanted::Serial(serial) => page.text("serial", serial),
+        Wanted::Any => page.text("device", ANY),
     }
     match routes {
         Some(routes) => page.texts("box", routes.iter().map(|via| via.address)),

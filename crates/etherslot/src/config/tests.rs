@@ -256,6 +256,14 @@ fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
             ("device = \"disk0\"", "device = \"0 disk\"", 6, "write id"),
         ],
     );
+    let any = format!("[fabric]\n{}", &plugged[plugged.find("[[slot]]").unwrap()..])
+        .replace("device = \"disk0\"\nbox = \"02:00:00:00:00:02\"", "device = \"*\"");
+    let any = format!("{}{any}", &HOST[..HOST.find("[[slot]]").unwrap()]);
+    let slot = &parse::<HostFile>(&any, &plain()).unwrap().slots[0];
+    assert_eq!((&slot.wanted, &*slot.hot_plug.as_ref().unwrap().id), (&Wanted::Any, "rp1-device"));
+    let another = any[any.find("[[slot]]").unwrap()..].replace("disk0.sock", "b.sock").replace("rp1", "rp2");
+    assert_eq!(parse::<HostFile>(&format!("{any}{another}"), &plain()).unwrap().slots.len(), 2);
+    refuses::<HostFile>(&any, &[(plug, "socket = \"/run/disk0.sock\"\n", 7, "needs hot_plug")]);
     let udp =
         HOST.replace("kind = \"packet\"\ninterface = \"eth0\"", "kind = \"udp\"\nlisten = \"0.0.0.0:0\"");
     refuses::<HostFile>(&udp, &[("disk0", "disk1", 6, "ADDRESS:PORT")]);

@@ -19,6 +19,18 @@ pub(crate) struct Machine {
 impl Machine {
     /// Host `letter`, a or b, with a slot for each of the disks 1 to `disks`; its guest has none of them yet.
     pub(crate) fn start(stand: &Stand, cache: &Cache, letter: char, disks: u16, grace: &str) -> Self {
+        let devices: Vec<String> = (1..=disks).map(|disk| format!("disk{disk}")).collect();
+        Self::with_slots(stand, cache, letter, &devices, grace)
+    }
+
+    /// The same with slots for these devices.
+    pub(crate) fn with_slots(
+        stand: &Stand,
+        cache: &Cache,
+        letter: char,
+        devices: &[String],
+        grace: &str,
+    ) -> Self {
         let port = 4711 + u32::from(letter) - u32::from('a');
         let group = 7 + u32::from(letter) - u32::from('a');
         let monitor = stand.run.path(&format!("{letter}.operator"));
@@ -26,23 +38,20 @@ impl Machine {
             "[node]\nname = \"host-{letter}\"\n[link]\nkind = \"udp\"\nlisten = \"10.7.0.1:{port}\"\n\
              [fabric]\ngroup = {group}\npeers = [\"10.7.0.2:4701\"]\n"
         );
-        for disk in 1..=disks {
+        for (place, device) in devices.iter().enumerate() {
             let _ = write!(
                 config,
-                "[[slot]]\ndevice = \"disk{disk}\"\nsocket = \"{}\"\n\
+                "[[slot]]\ndevice = {device:?}\nsocket = \"{}\"\n\
                  hot_plug = {{ monitor = \"{}\", bus = {:?}, grace = \"{grace}\" }}\n",
-                stand.run.path(&format!("{letter}.disk{disk}")).display(),
+                stand.run.path(&format!("{letter}.slot{place}")).display(),
                 monitor.display(),
-                Guest::port_bus(usize::from(disk - 1)),
+                Guest::port_bus(place),
             );
         }
         let host =
             Daemon::start(&stand.run, &stand.net, Role::Host, &format!("host-{letter}"), &config).unwrap();
-        let guest = GuestOptions {
-            spare_ports: usize::from(disks),
-            monitor: Some(monitor),
-            ..GuestOptions::default()
-        };
+        let guest =
+            GuestOptions { spare_ports: devices.len(), monitor: Some(monitor), ..GuestOptions::default() };
         let guest = Guest::start(&stand.run, cache, &guest).unwrap();
         Self { guest, host, config }
     }

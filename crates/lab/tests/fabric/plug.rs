@@ -227,3 +227,44 @@ fn a_disk_whose_box_dies_or_whose_cable_is_cut_is_removed_and_is_there_again_whe
     assert_eq!(machine.host.log().matches("is not in the guest").count(), before);
     assert_eq!(machine.controllers(), 1);
 }
+
+#[test]
+#[ignore = "needs root and QEMU: ./run test fabric"]
+fn slots_for_any_device_take_what_is_given_to_their_host() {
+    let story = Story::begin();
+    let cache = Cache::ensure().unwrap();
+    let stand = Stand::new("fabric-any");
+    let _box = stand.start_box(1, "rendezvous = true\noffer = \"2s\"", 1..=4);
+    let slots = ["*", "disk4", "*"].map(str::to_owned);
+    let mut machine = Machine::with_slots(&stand, &cache, 'a', &slots, "10s");
+    stand.wait_for_node("host-a", "up");
+    wait_until("the disk that has a slot", SOON, || machine.controllers() == 1);
+    story.tell("what anybody may have stays in the box, but for the disk that has a slot of its own");
+    stand.done(&["assign", "disk2", "host-a"]);
+    stand.done(&["assign", "disk1", "7"]);
+    let first = machine.disk(1);
+    machine.disk(2);
+    machine.guest.check(&format!("echo mine | dd of={first} oflag=direct conv=sync bs=4k"), SOON).unwrap();
+    let (is_well, said) = stand.operator(&["assign", "disk3", "host-a"]);
+    assert!(!is_well && said.contains("has it a slot for it"), "{said}");
+    story.tell("one given to the host, one to its group; for a third there is no slot");
+
+    stand.done(&["release", "disk2"]);
+    assert_eq!(machine.controllers(), 2);
+    stand.done(&["assign", "disk3", "host-a"]);
+    machine.disk(3);
+    assert_eq!(machine.controllers(), 3);
+    story.tell("once one is released, its slot takes the third");
+
+    machine.host.process().kill();
+    machine.host.restart(&machine.config).unwrap();
+    wait_until("the way out and in again", SOON, || {
+        machine.host.log().matches("is in the guest").count() >= 3
+    });
+    machine.disk(3);
+    machine.disk(4);
+    let first = machine.disk(1);
+    let found = machine.guest.check(&format!("head -c 4 {first}"), SOON).unwrap();
+    assert_eq!(found.trim(), "mine");
+    story.tell("a host daemon that is killed finds all three again");
+}

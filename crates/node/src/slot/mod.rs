@@ -272,6 +272,20 @@ impl Slot {
         self.recalled = false;
     }
 
+    /// Has nothing to do with its box any more, if nothing of it is left: the guest knows no Function, and no answer is awaited.
+    pub(crate) fn leave(&mut self) -> bool {
+        let awaits_nothing = match self.state {
+            State::Detached => true,
+            State::Attaching { retry_at_ns } => retry_at_ns != u64::MAX,
+            State::BringUp(_) | State::Ready | State::Strange | State::Detaching { .. } => false,
+        };
+        if awaits_nothing && self.config.is_none() {
+            self.state = State::Detached;
+            (self.recalled, self.refused) = (false, None);
+        }
+        awaits_nothing && self.config.is_none()
+    }
+
     /// The Function may be had by now.
     pub(crate) fn ask_again(&mut self) {
         if let State::Attaching { retry_at_ns } = &mut self.state

@@ -1,6 +1,6 @@
 //! From the words of people to devices, boxes and hosts: by name or serial number, never by an address.
 
-use etherslot_fabric::{Member, Presence};
+use etherslot_fabric::{Identity, Known, Member, Presence};
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Assigned, Change, Device, Group, Order, Role};
@@ -9,6 +9,9 @@ use super::Asked;
 use super::view::To;
 use crate::options::Via;
 
+/// What a slot for any device is called that has none.
+pub const ANY: &str = "*";
+
 /// Which device a slot is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
@@ -16,16 +19,31 @@ pub enum Wanted {
     Name(String),
     /// By its serial number.
     Serial(String),
+    /// Whichever is given to this host, or to its group, and has no slot of its own.
+    Any,
 }
+
+/// A device by its box.
+pub(crate) type Which = (NodeId, Name);
 
 /// Where a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
+    /// Its box, if that was found, too.
+    pub(crate) node: Option<NodeId>,
     pub(crate) name: Name,
     /// The ways to its box: not empty.
     pub(crate) ways: Vec<Via>,
+    /// Whether it is for this host or its group, and not for whoever asks.
+    pub(crate) is_given: bool,
     /// Whether its box would give it to this host now, as far as is known.
     pub(crate) is_to_be_had: bool,
+}
+
+impl Found {
+    pub(crate) fn which(&self) -> Option<Which> {
+        self.node.map(|node| (node, self.name))
+    }
 }
 
 /// Whether `device` of the box `owner` is meant by `text`.
@@ -38,22 +56,54 @@ fn is_meant(text: &str, owner: &str, device: &Device) -> bool {
 pub(crate) fn device(member: &Member<Via>, wanted: &Wanted) -> Option<Found> {
     let (directory, own) = (member.directory(), member.identity());
     let mut found = None;
-    for (_, known) in directory.nodes().filter(|(_, known)| known.presence == Presence::Up) {
+    for (node, known) in directory.nodes().filter(|(_, known)| known.presence == Presence::Up) {
         for device in known.devices.iter().flatten() {
             let is_it = match wanted {
                 Wanted::Name(text) => is_meant(text, known.name.as_str(), device),
                 Wanted::Serial(serial) => device.serial.as_str() == serial,
+                Wanted::Any => false,
             };
-            if is_it && found.replace((device, known)).is_some() {
+            if is_it && found.replace((*node, known, device)).is_some() {
                 return None;
             }
         }
     }
-    let (device, known) = found?;
-    let is_ours = match device.assigned {
-        Assigned::Group => device.group.is_none() || device.group == own.group,
-        Assigned::Host(host) => host == own.node,
-        Assigned::Nobody => false,
+    let (node, known, device) = found?;
+    look(own, node, known, device)
+}
+
+/// The device that a slot for any device has, if its box is there.
+pub(crate) fn held(member: &Member<Via>, (node, name): Which) -> Option<Found> {
+    let known = member.directory().get(&node).filter(|known| known.presence == Presence::Up)?;
+    let device = known.devices.iter().flatten().find(|device| device.name == name)?;
+    look(member.identity(), node, known, device)
+}
+
+/// A device for a slot for any: the first, by box and name, that is given to this host, that it may have now, and that is not `taken`.
+pub(crate) fn any(member: &Member<Via>, taken: &[Which]) -> Option<Found> {
+    let up = member.directory().nodes().filter(|(_, known)| known.presence == Presence::Up);
+    let devices =
+        up.flat_map(|(node, known)| known.devices.iter().flatten().map(move |device| (*node, known, device)));
+    devices
+        .filter(|(node, _, device)| !taken.contains(&(*node, device.name)))
+        .filter_map(|(node, known, device)| {
+            let found = look(member.identity(), node, known, device)?;
+            (found.is_given && found.is_to_be_had).then_some((known.name, found))
+        })
+        .min_by(|(one, a), (other, b)| {
+            (one.as_str(), a.name.as_str()).cmp(&(other.as_str(), b.name.as_str()))
+        })
+        .map(|(_, found)| found)
+}
+
+fn look(own: &Identity, node: NodeId, known: &Known<Via>, device: &Device) -> Option<Found> {
+    let (is_ours, is_given) = match device.assigned {
+        Assigned::Group => (
+            device.group.is_none() || device.group == own.group,
+            device.group.is_some() && device.group == own.group,
+        ),
+        Assigned::Host(host) => (host == own.node, host == own.node),
+        Assigned::Nobody => (false, false),
     };
     let is_to_be_had = is_ours && device.owner.is_none_or(|owner| owner == own.node);
     let mut ways: Vec<Via> = Vec::new();
@@ -62,7 +112,7 @@ pub(crate) fn device(member: &Member<Via>, wanted: &Wanted) -> Option<Found> {
             ways.push(via);
         }
     }
-    (!ways.is_empty()).then_some(Found { name: device.name, ways, is_to_be_had })
+    (!ways.is_empty()).then_some(Found { node: Some(node), name: device.name, ways, is_given, is_to_be_had })
 }
 
 /// All devices that are known, with their boxes' IDs and names.

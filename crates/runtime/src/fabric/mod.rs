@@ -17,8 +17,8 @@ use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Change, Device, DeviceState, Group, MAX_DEVICES, Order, Role};
 
-pub(crate) use find::Found;
-pub use find::Wanted;
+pub use find::{ANY, Wanted};
+pub(crate) use find::{Found, Which};
 use keep::Keeping;
 use tags::{TAG_BYTES, Tags};
 use view::{FabricView, OrderView, To as ViewTo};
@@ -393,6 +393,16 @@ impl Fabric {
     /// Where the device is that a slot is for.
     pub(crate) fn find(&self, wanted: &Wanted) -> Option<Found> {
         find::device(&self.member, wanted)
+    }
+
+    /// Where the device is that a slot for any device has.
+    pub(crate) fn look(&self, which: Which) -> Option<Found> {
+        find::held(&self.member, which)
+    }
+
+    /// A device for a slot for any device; `taken`: by other slots.
+    pub(crate) fn find_any(&self, taken: &[Which]) -> Option<Found> {
+        find::any(&self.member, taken)
     }
 
     /// The group that the node is in.

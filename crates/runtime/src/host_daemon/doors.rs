@@ -9,6 +9,7 @@ use etherslot_vfio_user::{DeviceInfo, Keeper, MessageId, RegionInfo, Server};
 use super::handler::SlotHandler;
 use crate::StartError;
 use crate::events::{Event, SlotChange, Teller};
+use crate::fabric::Which;
 use crate::options::{Interrupts, SlotOptions, Via};
 use crate::plug::{Move, Plugs};
 use crate::sleeper::Sleeper;
@@ -18,6 +19,8 @@ const CONFIG_BYTES: u64 = 4096;
 /// The guest's side of a slot: its socket, once the device is known.
 pub(super) struct Door {
     pub(super) options: SlotOptions,
+    /// What a slot for any device has now.
+    pub(super) held: Option<Which>,
     server: Option<Server>,
     is_watched: bool,
     failed: Option<StartError>,
@@ -52,7 +55,15 @@ impl Waiting {
 
 impl Door {
     fn new(options: SlotOptions, keeper: Option<Arc<Keeper>>) -> Self {
-        Self { options, server: None, is_watched: false, failed: None, waiting: Waiting::default(), keeper }
+        Self {
+            options,
+            held: None,
+            server: None,
+            is_watched: false,
+            failed: None,
+            waiting: Waiting::default(),
+            keeper,
+        }
     }
 
     /// What a guest is told of the device.
@@ -164,6 +175,10 @@ impl Doors {
 
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &Door> {
         self.all.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Door> {
+        self.all.iter_mut()
     }
 
     /// Where the device of a slot is, in a word.

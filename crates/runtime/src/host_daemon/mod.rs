@@ -11,13 +11,16 @@ use etherslot_wire::discovery::is_discovery;
 
 use crate::carrier::Carriers;
 use crate::control::Control;
-use crate::fabric::Fabric;
+use crate::fabric::{ANY, Fabric, Found, Wanted, Which};
 use crate::links::Links;
 use crate::options::{HostOptions, Interrupts, Routes, Via};
 use crate::stat::NodeStat;
 use crate::station::Station;
 use crate::{StartError, identity, keeper, stat};
 use doors::Doors;
+
+/// A slot that waits to be rid of its device is looked at so often.
+const SETTLE_NS: u64 = 20_000_000;
 
 /// Runs a host node until SIGTERM or SIGINT. `keeper` is to call [`keeper::run`] in a process of its own.
 pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
@@ -26,7 +29,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut node = HostNode::new(config, identity::seed(), &[]);
     node.set_max_payload(options.session.max_payload);
     for slot in &options.slots {
-        // Of a device that is found by its serial number the name is not known yet.
+        // Of a device that is found by its serial number, or of any, the name is not known yet.
         let name = Name::new(&slot.device).ok_or_else(|| StartError::Device {
             device: slot.device.clone(),
             reason: "the name has to be 1 to 32 bytes long".to_owned(),
@@ -62,6 +65,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let mut doors = Doors::new(options.slots, keeper.as_ref(), teller.clone())?;
     let slots = doors.iter().len();
     tracing::info!(name, address = station.links.address(), slots, "started");
+    let mut settle_at_ns = None;
 
     while !station.signals.stop() {
         let (now_ns, mut progress) = station.receive(&mut |now_ns, from, frame| match &mut fabric {
@@ -70,8 +74,9 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         });
         if let Some(fabric) = &mut fabric {
             progress |= fabric.poll_host(now_ns);
-            if fabric.take_news() {
-                find_devices(fabric, &mut node, &doors)?;
+            if fabric.take_news() || settle_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+                let is_unsettled = find_devices(fabric, &mut node, &mut doors)?;
+                settle_at_ns = is_unsettled.then_some(now_ns + SETTLE_NS);
             }
             progress |= fabric.transmit(&mut station.links);
         }
@@ -91,7 +96,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         }
         station.end_round(progress, || {
             let fabric_ns = fabric.as_ref().map(|fabric| fabric.deadline_ns(now_ns));
-            [node.deadline_ns(), control.deadline_ns(), doors.deadline_ns(), fabric_ns]
+            [node.deadline_ns(), control.deadline_ns(), doors.deadline_ns(), fabric_ns, settle_at_ns]
                 .into_iter()
                 .flatten()
                 .min()
@@ -132,21 +137,56 @@ fn give_route(
     Err(StartError::Device { device: name.as_str().to_owned(), reason })
 }
 
-/// The directory may tell where devices are whose boxes were not named, and whether one may be had by now.
-fn find_devices(fabric: &Fabric, node: &mut HostNode<Via>, doors: &Doors) -> Result<(), StartError> {
+/// The directory may tell where devices are whose boxes were not named, and whether one may be had by now. True if a slot waits to be
+/// rid of its device.
+fn find_devices(fabric: &Fabric, node: &mut HostNode<Via>, doors: &mut Doors) -> Result<bool, StartError> {
+    let mut taken: Vec<Which> = doors.iter().filter_map(|door| door.held).collect();
     for (slot, door) in doors.iter().enumerate() {
-        if let Some(found) = fabric.find(&door.options.wanted) {
-            if door.options.routes.is_none()
-                && let Some((first, further)) = found.ways.split_first()
-            {
-                give_route(node, slot, found.name, *first, further)?;
-            }
+        let Some(found) = fabric.find(&door.options.wanted) else { continue };
+        taken.extend(found.which());
+        if door.options.routes.is_none() {
+            follow(node, slot, &found)?;
+        }
+        if found.is_to_be_had {
+            node.ask_again(slot);
+        }
+    }
+    let mut is_unsettled = false;
+    for (slot, door) in doors.iter_mut().enumerate().filter(|(_, door)| door.options.wanted == Wanted::Any) {
+        let held = door.held.map(|which| (which, fabric.look(which)));
+        if let Some((_, Some(found))) = &held
+            && found.is_given
+        {
+            follow(node, slot, found)?;
             if found.is_to_be_had {
                 node.ask_again(slot);
             }
+            continue;
+        }
+        if let Some((which, found)) = held {
+            // A box that is away may come back with it.
+            if found.is_none() || !node.unroute(slot) {
+                is_unsettled |= found.is_some();
+                continue;
+            }
+            door.held = None;
+            ANY.clone_into(&mut door.options.device);
+            taken.retain(|other| *other != which);
+        }
+        if let Some(found) = fabric.find_any(&taken) {
+            follow(node, slot, &found)?;
+            door.held = found.which();
+            found.name.as_str().clone_into(&mut door.options.device);
+            taken.extend(door.held);
         }
     }
-    Ok(())
+    Ok(is_unsettled)
+}
+
+/// The slot's device is there now.
+fn follow(node: &mut HostNode<Via>, slot: usize, found: &Found) -> Result<(), StartError> {
+    let Some((first, further)) = found.ways.split_first() else { return Ok(()) };
+    give_route(node, slot, found.name, *first, further)
 }
 
 fn shown(name: &str, now_ns: u64, node: &HostNode<Via>, links: &Links, doors: &Doors) -> NodeStat {
