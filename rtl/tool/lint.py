@@ -1,13 +1,17 @@
 """Lint and form of all SystemVerilog."""
 
+from tool.masks import package
 from tool.places import BIN, RTL, VENV, run
 
 RULES = "line-length=length:140,-module-filename,-explicit-parameter-storage-type,-generate-label,-interface-name-style"
+RULES += ",parameter-name-style=localparam_style:CamelCase|ALL_CAPS"
 
 # Left out: signs of sized constants, and outputs that are left open, which Verilator asks to be marked.
 SLANG = (
     "-Weverything -Werror -Wno-sign-conversion -Wno-sign-compare -Wno-bitwise-op-mismatch -Wno-arith-op-mismatch"
     " -Wno-comparison-mismatch -Wno-empty-output-connection"
+    # A package holds more than one block needs.
+    " -Wno-unused-package-parameter -Wno-unused-package-typedef -Wno-unused-package-subroutine"
 )
 
 
@@ -29,6 +33,8 @@ def lint(blocks, count):
     count.add("verible-verilog-lint", found == 0, output)
     found, output = form(write=False)
     count.add("verible-verilog-format", found == 0, output + ": ./run rtl format mends it")
+    masks = (RTL / "efe" / "es_crc32c_pkg.sv").read_text()
+    count.add("masks of CRC-32C", masks.split() == package().split(), "rtl/tool/masks.py makes others")
     for block in blocks:
         sets = block.parameters(fast=False) or [{}]
         for parameters in sets if len(sets) <= 4 else sets[:1] + sets[-1:]:
