@@ -8,6 +8,7 @@ pub(crate) mod command;
 mod fabric;
 mod hot_plug;
 mod link;
+mod network;
 mod odd;
 pub(crate) mod problems;
 pub(crate) mod show;
@@ -19,8 +20,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
     ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, Group,
-    HostOptions, Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NvmeOptions,
-    PublicKey, Routes, SataOptions, SecurityOptions, SessionOptions, SlotOptions, StoreOptions, Wanted,
+    HostOptions, Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NicOptions,
+    NvmeOptions, PublicKey, Routes, SataOptions, SecurityOptions, SessionOptions, SlotOptions, StoreOptions,
+    Wanted,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -155,14 +157,22 @@ struct Device {
     ports: Option<u8>,
     #[serde(default, rename = "disk")]
     disks: Vec<Store>,
+    /// Its Ethernet address.
+    #[serde(default, deserialize_with = "value::mac")]
+    mac: Option<[u8; 6]>,
+    /// What it is plugged into.
+    #[serde(default)]
+    network: Option<network::Network>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     Nvme,
     Ahci,
     Dc,
+    #[serde(rename = "82576")]
+    E82576,
 }
 
 impl Kind {
@@ -171,6 +181,7 @@ impl Kind {
             Self::Nvme => "nvme",
             Self::Ahci => "ahci",
             Self::Dc => "dc",
+            Self::E82576 => "82576",
         }
     }
 }
@@ -396,6 +407,8 @@ fn device_options(
         disks,
         on_host_loss,
         standby,
+        mac,
+        network,
     } = device;
     ensure!(
         group.is_none() || fabric.is_some(),
@@ -415,11 +428,11 @@ fn device_options(
         "[[device]] name = {name:?} stands twice: names are unique in a box"
     );
     let group = group.or_else(|| fabric?.group);
-    let (is_nvme, is_ahci, is_dc) =
-        (matches!(kind, Kind::Nvme), matches!(kind, Kind::Ahci), matches!(kind, Kind::Dc));
+    let (is_nvme, is_ahci, is_dc) = (kind == Kind::Nvme, kind == Kind::Ahci, kind == Kind::Dc);
+    let is_nic = kind == Kind::E82576;
     // Each key, whether it is there, and whether it belongs to the kind.
     let keys = [
-        ("model", model.is_some(), !is_dc),
+        ("model", model.is_some(), is_nvme || is_ahci),
         ("queue_pairs", queue_pairs.is_some(), is_nvme),
         ("cmb_bytes", cmb_bytes.is_some(), is_nvme),
         ("rate", rate.is_some(), is_nvme),
@@ -427,6 +440,8 @@ fn device_options(
         ("ports", ports.is_some(), is_ahci),
         ("disk", !disks.is_empty(), is_ahci),
         ("size", size.is_some(), is_dc),
+        ("mac", mac.is_some(), is_nic),
+        ("network", network.is_some(), is_nic),
     ];
     let stray = keys.into_iter().find(|&(_, is_there, belongs)| is_there && !belongs);
     if let Some((key, ..)) = stray {
@@ -445,6 +460,7 @@ fn device_options(
             })?;
             DeviceKind::Dc { bytes }
         }
+        Kind::E82576 => DeviceKind::E82576(NicOptions { mac, network: network::options(&name, network)? }),
     };
     Ok(DeviceOptions { name, serial, group, failover, owners, kind })
 }

@@ -21,7 +21,10 @@ pub(crate) const PACKAGES: Selection<'static> = Selection {
         "diffutils",
         "diffutils",
         "e2fsprogs",
+        "ethtool",
         "fio",
+        "iperf3",
+        "iputils-ping",
         "kmod",
         "mdadm",
         "nvme-cli",
@@ -33,7 +36,7 @@ pub(crate) const PACKAGES: Selection<'static> = Selection {
 };
 
 /// Programs beyond busybox's, by the name they are called.
-const PROGRAMS: [(&str, &str); 36] = [
+const PROGRAMS: [(&str, &str); 39] = [
     ("usr/bin/bash", "bash"),
     ("usr/bin/cat", "cat"),
     ("usr/bin/dash", "dash"),
@@ -59,7 +62,10 @@ const PROGRAMS: [(&str, &str); 36] = [
     ("usr/sbin/dumpe2fs", "dumpe2fs"),
     ("usr/sbin/e2fsck", "e2fsck"),
     ("usr/sbin/e2fsck", "fsck.ext4"),
+    ("usr/sbin/ethtool", "ethtool"),
     ("usr/bin/fio", "fio"),
+    ("usr/bin/iperf3", "iperf3"),
+    ("usr/bin/ping", "ping"),
     ("usr/bin/lsblk", "lsblk"),
     ("usr/bin/lspci", "lspci"),
     ("usr/sbin/mdadm", "mdadm"),

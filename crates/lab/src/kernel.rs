@@ -24,7 +24,8 @@ pub const KERNELS: [KernelSource; 2] = [
 ];
 
 /// Modules to have, with all they depend on. One that a kernel lacks is passed over: its driver is built in or gone.
-const MODULES: [&str; 18] = [
+const MODULES: [&str; 19] = [
+    "8021q",
     "ahci",
     "crc32c_generic",
     "dm_mod",

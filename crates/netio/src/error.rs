@@ -22,6 +22,17 @@ pub enum OpenError {
         "raw Ethernet needs the capability CAP_NET_RAW: run as root, grant it with `setcap cap_net_raw+ep`, or choose a UDP link"
     )]
     NotPermitted,
+    /// The process may not open a TAP interface, or not this one.
+    #[error(
+        "the TAP interface `{0}` may not be opened: run as root, with CAP_NET_ADMIN, or let root make it for this user: `ip tuntap add dev {0} mode tap user NAME`"
+    )]
+    TapNotPermitted(String),
+    /// Another process has the TAP interface.
+    #[error("the TAP interface `{0}` belongs to another process: end that, or choose another name")]
+    TapInUse(String),
+    /// An interface of this name is of another kind.
+    #[error("interface `{0}` is no TAP interface: choose another name, or `ip link delete {0}`")]
+    NoTap(String),
     /// The MTU leaves too little for a session frame.
     #[error("{link} carries frames of {bytes} bytes, a session needs {MIN_FRAME_BYTES}: raise its MTU")]
     MtuTooSmall {

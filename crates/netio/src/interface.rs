@@ -147,7 +147,7 @@ fn flags(fd: BorrowedFd<'_>, request: &mut libc::ifreq) -> io::Result<i32> {
 }
 
 /// A request about the interface `name`, unless no interface could have that name.
-fn named(name: &str) -> Option<libc::ifreq> {
+pub(crate) fn named(name: &str) -> Option<libc::ifreq> {
     // SAFETY: all zeroes are a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
     // The last byte stays NUL.

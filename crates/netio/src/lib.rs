@@ -4,6 +4,7 @@
 //! any Ethernet does; it never splits, joins or reorders them on purpose, never blocks, and never allocates once it
 //! is open. Back ends: [`packet`] (raw Ethernet), [`xdp`] (the same past the kernel's network stack), [`udp`] (routable, with segmentation offload), [`ring`]
 //! (nodes on one machine), [`memory`] (tests and the simulator). Wrappers around any Port: [`tap`] (capture) and [`impair`] (seeded faults).
+//! [`tuntap`] is no Port: the network that a network controller is joined to.
 #![allow(unsafe_code)] // The socket calls that carry bursts exist only in C.
 
 mod address;
@@ -19,6 +20,7 @@ mod pcapng;
 pub mod ring;
 mod socket;
 pub mod tap;
+pub mod tuntap;
 pub mod udp;
 pub mod xdp;
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use etherslot_devices::dc::DcBuffer;
+use etherslot_devices::e82576::{Config as NicConfig, E82576};
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_devices::sata::{Ahci, Config as SataConfig, Drive};
 use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
@@ -21,8 +22,9 @@ use crate::carrier::Carriers;
 use crate::control::Control;
 use crate::events;
 use crate::fabric::{self, Fabric};
+use crate::network::Network;
 use crate::options::{
-    Backing, BoxOptions, DeviceKind, DeviceOptions, NvmeOptions, SataOptions, StoreOptions, Via,
+    Backing, BoxOptions, DeviceKind, DeviceOptions, NicOptions, NvmeOptions, SataOptions, StoreOptions, Via,
 };
 use crate::stat;
 use crate::station::Station;
@@ -33,6 +35,7 @@ struct Made {
     name: Name,
     endpoint: Box<Endpoint>,
     wakers: Vec<OwnedFd>,
+    network: Option<Network>,
     /// What the fabric is told of it.
     told: Told,
 }
@@ -42,7 +45,7 @@ type Model = (Box<dyn Function>, u64);
 
 fn make(options: &DeviceOptions) -> Result<Made, StartError> {
     let failed = |reason: String| StartError::Device { device: options.name.clone(), reason };
-    let mut wakers = Vec::new();
+    let (mut wakers, mut network) = (Vec::new(), None);
     let (function, bytes): Model = match &options.kind {
         DeviceKind::Nvme(nvme) => make_nvme(options, nvme, &mut wakers)?,
         DeviceKind::Sata(sata) => make_sata(options, sata, &mut wakers)?,
@@ -50,6 +53,7 @@ fn make(options: &DeviceOptions) -> Result<Made, StartError> {
             let buffer = DcBuffer::new(*bytes, number_of(&options.serial));
             (Box::new(buffer.map_err(|error| failed(error.to_string()))?), *bytes)
         }
+        DeviceKind::E82576(nic) => make_e82576(options, nic, &mut network)?,
     };
     let spec = function.spec();
     let name =
@@ -69,7 +73,7 @@ fn make(options: &DeviceOptions) -> Result<Made, StartError> {
         group: options.group,
     };
     let endpoint = Box::new(Endpoint::new(function, EndpointConfig::default()));
-    Ok(Made { name, endpoint, wakers, told })
+    Ok(Made { name, endpoint, wakers, network, told })
 }
 
 /// A Device Serial Number from one that is a text.
@@ -149,6 +153,19 @@ fn open_store(
     }
 }
 
+fn make_e82576(
+    options: &DeviceOptions,
+    nic: &NicOptions,
+    network: &mut Option<Network>,
+) -> Result<Model, StartError> {
+    let (cable, opened) = Network::open(&options.name, &nic.network)?;
+    *network = Some(opened);
+    let mac = nic.mac.unwrap_or_else(|| identity::mac(&options.serial));
+    let controller = E82576::new(NicConfig { mac, cable })
+        .map_err(|error| StartError::Device { device: options.name.clone(), reason: error.to_string() })?;
+    Ok((Box::new(controller), 0))
+}
+
 fn on_file(
     device: &str,
     path: &Path,
@@ -195,16 +212,23 @@ fn open_medium(path: &Path, read_only: bool, block_bytes: u32) -> Result<FileMed
 pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     let mut station = Station::open(&options.run, &options.links, &options.security)?;
     let mut functions = Vec::new();
-    let mut wakers = Vec::new();
+    let (mut wakers, mut networks) = (Vec::new(), Vec::new());
     let mut told = Vec::new();
     for device in &options.devices {
         let made = make(device)?;
         told.push(made.told);
         functions.push((made.name, made.endpoint));
         wakers.extend(made.wakers);
+        networks.extend(made.network);
     }
     for waker in &wakers {
         station.sleeper.watch(waker.as_fd())?;
+    }
+    for network in &networks {
+        match network.fd() {
+            Some(fd) => station.sleeper.watch(fd)?,
+            None => station.sleeper.nap(),
+        }
     }
     let config = station.session_config(&options.session, &options.run.name);
     let mut node = BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions);
@@ -253,6 +277,9 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
             }
             _ => node.receive(now_ns, from, frame),
         });
+        for network in &mut networks {
+            progress |= network.poll(now_ns);
+        }
         progress |= node.poll(now_ns);
         while let Some(event) = node.session_event() {
             teller.tell(|| event.into());
@@ -274,9 +301,11 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
         if signals.report() {
             stat::of_box(name, now_ns, &node, links).log();
         }
+        let progress = progress || networks.iter_mut().any(|network| !network.before_sleep());
         station.end_round(progress, || {
+            let networks_ns = networks.iter().filter_map(Network::deadline_ns).min();
             let fabric_ns = fabric.as_ref().map(|fabric| fabric.deadline_ns(now_ns));
-            [node.deadline_ns(), control.deadline_ns(), fabric_ns].into_iter().flatten().min()
+            [node.deadline_ns(), control.deadline_ns(), fabric_ns, networks_ns].into_iter().flatten().min()
         })?;
     }
     if let Some(fabric) = &mut fabric {

@@ -25,6 +25,7 @@ pub mod link_spec;
 pub mod link_test;
 mod links;
 mod metrics;
+mod network;
 pub mod options;
 mod plug;
 mod polling;
@@ -65,6 +66,14 @@ pub enum StartError {
         device: String,
         /// Why.
         source: etherslot_storage::ram::RamError,
+    },
+    /// A network controller's network could not be opened.
+    #[error("device {device:?}: {source}")]
+    Network {
+        /// The device.
+        device: String,
+        /// Why.
+        source: etherslot_netio::OpenError,
     },
     /// A device cannot be as configured.
     #[error("device {device:?}: {reason}")]

@@ -283,7 +283,7 @@ impl DeviceOptions {
         match &self.kind {
             DeviceKind::Nvme(nvme) => &nvme.namespaces,
             DeviceKind::Sata(sata) => &sata.disks,
-            DeviceKind::Dc { .. } => &[],
+            DeviceKind::Dc { .. } | DeviceKind::E82576(_) => &[],
         }
     }
 }
@@ -300,6 +300,8 @@ pub enum DeviceKind {
         /// A power of two from 64 KiB on.
         bytes: u64,
     },
+    /// An Ethernet controller, Intel 82576.
+    E82576(NicOptions),
 }
 
 /// An NVMe controller.
@@ -326,6 +328,29 @@ pub struct SataOptions {
     pub ports: u8,
     /// What is at the first ports.
     pub disks: Vec<StoreOptions>,
+}
+
+/// An Ethernet controller.
+#[derive(Debug)]
+pub struct NicOptions {
+    /// Its address; without one, one that follows from the serial number.
+    pub mac: Option<[u8; 6]>,
+    /// What it is plugged into.
+    pub network: NetworkOptions,
+}
+
+/// The network of an Ethernet controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkOptions {
+    /// A TAP interface of this machine, which is made if there is none.
+    Tap(String),
+    /// The network at the other end of a link, whose frames carry those of the controller.
+    Link {
+        /// The link.
+        kind: LinkKind,
+        /// The only one whose frames count.
+        peer: Address,
+    },
 }
 
 /// What keeps the blocks of a namespace or disk.

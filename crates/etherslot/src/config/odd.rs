@@ -144,7 +144,7 @@ impl Odd<'_> {
             let table = match device.kind {
                 DeviceKind::Nvme(_) => "namespace",
                 DeviceKind::Sata(_) => "disk",
-                DeviceKind::Dc { .. } => continue,
+                DeviceKind::Dc { .. } | DeviceKind::E82576(_) => continue,
             };
             for namespace in device.stores() {
                 match &namespace.backing {

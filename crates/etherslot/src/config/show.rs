@@ -6,8 +6,8 @@ use std::time::Duration;
 use etherslot_runtime::control;
 use etherslot_runtime::options::{
     ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
-    HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, Peers, PublicKey, SecurityOptions,
-    SessionOptions, SlotOptions, Wanted, XdpMode,
+    HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, NetworkOptions, NicOptions, Peers,
+    PublicKey, SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use toml::Value;
 
@@ -217,6 +217,7 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
         DeviceKind::Nvme(nvme) => ("nvme", Some(&nvme.model), "[[device.namespace]]"),
         DeviceKind::Sata(sata) => ("ahci", Some(&sata.model), "[[device.disk]]"),
         DeviceKind::Dc { .. } => ("dc", None, ""),
+        DeviceKind::E82576(_) => ("82576", None, ""),
     };
     page.text("kind", kind_name);
     page.text("name", name);
@@ -246,6 +247,7 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
         }
         DeviceKind::Sata(sata) => page.value("ports", i64::from(sata.ports)),
         DeviceKind::Dc { bytes } => page.text("size", format_args!("{bytes} B")),
+        DeviceKind::E82576(nic) => of_nic(page, nic),
     }
     for store in device.stores() {
         page.table(table);
@@ -255,6 +257,20 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
         }
         page.value("block_bytes", i64::from(store.block_bytes));
         page.value("read_only", store.read_only);
+    }
+}
+
+fn of_nic(page: &mut Page, NicOptions { mac, network }: &NicOptions) {
+    match mac {
+        Some(mac) => page.text("mac", Address::Mac(*mac)),
+        None => page.line("# mac: from the serial number"),
+    }
+    match network {
+        NetworkOptions::Tap(name) => page.line(&format!("network = {{ tap = {} }}", Value::from(&**name))),
+        NetworkOptions::Link { kind, peer } => {
+            let (link, peer) = (Value::from(kind.to_string()), Value::from(peer.to_string()));
+            page.line(&format!("network = {{ link = {link}, peer = {peer} }}"));
+        }
     }
 }
 

@@ -142,6 +142,48 @@ fn a_dc_buffer_has_a_size_and_a_disk_may_have_a_rate() {
     assert!(buffer.stores().is_empty());
 }
 
+const NIC: &str = r#"
+[node]
+name = "box"
+[link]
+kind = "packet"
+interface = "eth0"
+[[device]]
+kind = "82576"
+name = "nic"
+serial = "N1"
+mac = "02:00:00:00:00:10"
+network = { tap = "tap0" }
+"#;
+
+#[test]
+fn a_network_controller_has_a_tap_interface_or_a_link() {
+    let linked = NIC.replace("tap = \"tap0\"", "link = \"udp:10.0.0.1:4800\", peer = \"10.0.0.2:4800\"");
+    for text in [NIC, &linked, &NIC.replace("mac = \"02:00:00:00:00:10\"\n", "")] {
+        let file = parse::<BoxFile>(text, &plain()).unwrap();
+        assert!(matches!(&file.devices[0].kind, DeviceKind::E82576(_)));
+        let shown = super::show::file(&super::show::Shown::Box(file));
+        assert!(parse::<BoxFile>(&shown, &plain()).is_ok(), "what is shown is a file again: {shown}");
+    }
+    refuses::<BoxFile>(
+        NIC,
+        &[
+            ("network = { tap = \"tap0\" }", "", 7, "add network"),
+            ("tap = \"tap0\"", "tap = \"an/interface\"", 7, "1 to 15"),
+            ("tap = \"tap0\"", "tap = \"t\", peer = \"ring:1\"", 7, "link = "),
+            ("tap = \"tap0\"", "link = \"udp:10.0.0.1:4800\"", 7, "peer = "),
+            ("tap = \"tap0\"", "link = \"udp:10.0.0.1:4800\", peer = \"ring:1\"", 7, "ADDRESS:PORT"),
+            ("tap = \"tap0\"", "link = \"ether:0\", peer = \"ring:1\"", 7, "link"),
+            ("mac = \"02:00:00:00:00:10\"", "mac = \"02:00\"", 11, "02:00:00:00:00:01"),
+            ("mac = \"02:00:00:00:00:10\"", "queue_pairs = 8", 7, "not for kind"),
+        ],
+    );
+    refuses::<BoxFile>(
+        BOX,
+        &[("serial = \"ES0001\"", "serial = \"A\"\nnetwork = { tap = \"t\" }", 6, "not for kind")],
+    );
+}
+
 #[test]
 fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
     let long = "serial = \"123456789012345678901\"";
