@@ -40,7 +40,7 @@ pub(crate) fn run(bed: &Bed, pace: Pace, stop: &Stop) -> Result<Vec<Compared>> {
     let (far, near) = (bed.memory_file()?, bed.memory_file()?);
     let namespace = Namespace { path: Some(far.path()), ..Namespace::default() };
     let options = RigOptions {
-        disks: vec![Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace] }],
+        disks: vec![Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace], ..Disk::default() }],
         guest: GuestOptions {
             devices: vec![GuestDevice::LocalNvme { file: near.path(), serial: LOCAL.to_owned() }],
             cpus: 2,

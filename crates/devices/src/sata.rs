@@ -1,6 +1,7 @@
 //! SATA: ATA disks on media, behind a host controller.
 //!
 //! * [`Ahci`]: AHCI 1.3.1, which every system has a driver for.
+//! * [`Sil3132`]: Silicon Image's `SiI3132`, the controller of the published experiments.
 //!
 //! The way of a command: the host tells of it in a register; the controller reads what it is (`ahci`, `sil3132`), the disk says
 //! what has to be done (`command`, `disk`), the channel of the port moves its data between memory, Buf and medium (`channel`,
@@ -18,8 +19,10 @@ mod disk;
 mod fis;
 mod identify;
 mod list;
+mod sil3132;
 
 pub use ahci::Ahci;
+pub use sil3132::{PORTS as SIL3132_PORTS, Sil3132};
 
 use etherslot_storage::Medium;
 use std::fmt;
@@ -47,6 +50,46 @@ impl fmt::Debug for Drive {
     }
 }
 
+/// What happens at a [`Bay`].
+#[derive(Debug)]
+pub enum Change {
+    /// A disk is put in.
+    In(Drive),
+    /// The disk is taken out.
+    Out,
+}
+
+/// A place for a disk that comes and goes while the controller works.
+pub trait Bay {
+    /// Whether something has happened; asked from time to time, not before [`Bay::deadline_ns`].
+    fn look(&mut self, now_ns: u64) -> Option<Change>;
+
+    /// When to look the next time.
+    fn deadline_ns(&self) -> u64;
+}
+
+/// The bays of a controller, each with its port.
+#[derive(Default)]
+pub struct Bays(pub Vec<(usize, Box<dyn Bay>)>);
+
+impl Bays {
+    /// The next thing that has happened, and at which port.
+    fn look(&mut self, now_ns: u64) -> Option<(usize, Change)> {
+        let mut due = self.0.iter_mut().filter(|(_, bay)| bay.deadline_ns() <= now_ns);
+        due.find_map(|(port, bay)| Some((*port, bay.look(now_ns)?)))
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.0.iter().map(|(_, bay)| bay.deadline_ns()).min()
+    }
+}
+
+impl fmt::Debug for Bays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(port, _)| port)).finish()
+    }
+}
+
 /// What a controller is to be.
 #[derive(Debug)]
 pub struct Config {
@@ -58,6 +101,8 @@ pub struct Config {
     pub firmware: String,
     /// What is at each port: a disk, or nothing.
     pub ports: Vec<Option<Drive>>,
+    /// The ports at which disks come and go.
+    pub bays: Bays,
 }
 
 impl Default for Config {
@@ -67,6 +112,7 @@ impl Default for Config {
             model: "Etherslot SATA".into(),
             firmware: env!("CARGO_PKG_VERSION").into(),
             ports: Vec::new(),
+            bays: Bays::default(),
         }
     }
 }

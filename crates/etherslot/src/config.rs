@@ -21,8 +21,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
     ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, Group,
     HostOptions, Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NicOptions,
-    NvmeOptions, PublicKey, Routes, SataOptions, SecurityOptions, SessionOptions, SlotOptions, StoreOptions,
-    Wanted,
+    NvmeOptions, PublicKey, Routes, SataController, SataOptions, SecurityOptions, SessionOptions,
+    SlotOptions, StoreOptions, Wanted,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -173,6 +173,7 @@ enum Kind {
     Dc,
     #[serde(rename = "82576")]
     E82576,
+    Sil3132,
 }
 
 impl Kind {
@@ -182,6 +183,7 @@ impl Kind {
             Self::Ahci => "ahci",
             Self::Dc => "dc",
             Self::E82576 => "82576",
+            Self::Sil3132 => "sil3132",
         }
     }
 }
@@ -198,6 +200,9 @@ struct Store {
     block_bytes: u32,
     #[serde(default)]
     read_only: bool,
+    /// In as long as the file is there.
+    #[serde(default)]
+    removable: bool,
 }
 
 fn default_block_bytes() -> u32 {
@@ -430,15 +435,16 @@ fn device_options(
     let group = group.or_else(|| fabric?.group);
     let (is_nvme, is_ahci, is_dc) = (kind == Kind::Nvme, kind == Kind::Ahci, kind == Kind::Dc);
     let is_nic = kind == Kind::E82576;
+    let is_sata = is_ahci || kind == Kind::Sil3132;
     // Each key, whether it is there, and whether it belongs to the kind.
     let keys = [
-        ("model", model.is_some(), is_nvme || is_ahci),
+        ("model", model.is_some(), is_nvme || is_sata),
         ("queue_pairs", queue_pairs.is_some(), is_nvme),
         ("cmb_bytes", cmb_bytes.is_some(), is_nvme),
         ("rate", rate.is_some(), is_nvme),
         ("namespace", !namespaces.is_empty(), is_nvme),
         ("ports", ports.is_some(), is_ahci),
-        ("disk", !disks.is_empty(), is_ahci),
+        ("disk", !disks.is_empty(), is_sata),
         ("size", size.is_some(), is_dc),
         ("mac", mac.is_some(), is_nic),
         ("network", network.is_some(), is_nic),
@@ -453,7 +459,13 @@ fn device_options(
             nvme.rate = rate;
             DeviceKind::Nvme(nvme)
         }
-        Kind::Ahci => DeviceKind::Sata(sata_options(&name, &serial, model, ports, disks)?),
+        Kind::Ahci => {
+            DeviceKind::Sata(sata_options(&name, &serial, SataController::Ahci, model, ports, disks)?)
+        }
+        Kind::Sil3132 => {
+            let controller = SataController::Sil3132;
+            DeviceKind::Sata(sata_options(&name, &serial, controller, model, Some(2), disks)?)
+        }
         Kind::Dc => {
             let bytes = size.with_context(|| {
                 format!("[[device]] {name:?} is a DC buffer and needs a size, as in size = \"256 MiB\"")
@@ -488,6 +500,7 @@ fn nvme_options(
 fn sata_options(
     name: &str,
     serial: &str,
+    controller: SataController,
     model: Option<String>,
     ports: Option<u8>,
     disks: Vec<Store>,
@@ -505,17 +518,21 @@ fn sata_options(
         "[[device]] {name:?}: the disks' serial numbers are made of serial with their port: use 18 characters or fewer"
     );
     let disks = disks.into_iter().map(|store| store_options(name, "disk", store)).collect::<Result<_>>()?;
-    Ok(SataOptions { model: model.unwrap_or_else(|| "Etherslot SATA".to_owned()), ports, disks })
+    Ok(SataOptions { controller, model: model.unwrap_or_else(|| "Etherslot SATA".to_owned()), ports, disks })
 }
 
 fn store_options(device: &str, table: &str, store: Store) -> Result<StoreOptions> {
-    let Store { path, memory, block_bytes, read_only } = store;
+    let Store { path, memory, block_bytes, read_only, removable } = store;
+    ensure!(
+        !removable || (table == "disk" && path.is_some()),
+        "[[device.{table}]] of {device:?}: removable is for a [[device.disk]] with a path: remove it"
+    );
     let backing = match (path, memory) {
         (Some(path), None) => Backing::File(path),
         (None, Some(bytes)) => Backing::Memory(bytes),
         _ => bail!("[[device.{table}]] of {device:?} needs path = \"…\" or memory = \"…\", and not both"),
     };
-    Ok(StoreOptions { backing, block_bytes, read_only })
+    Ok(StoreOptions { backing, block_bytes, read_only, removable })
 }
 
 /// Where a slot's box is, as far as that is said.

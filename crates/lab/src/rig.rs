@@ -30,9 +30,34 @@ impl Interrupts {
     }
 }
 
-/// An NVMe controller in the box.
+/// What a controller in the box is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// NVMe, with namespaces.
+    #[default]
+    Nvme,
+    /// SATA by AHCI; its namespaces are disks.
+    Ahci,
+    /// SATA by a Silicon Image 3132, which has two ports.
+    Sil3132,
+}
+
+impl Kind {
+    /// How configurations name it, and what it has its blocks in.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Nvme => ("nvme", "namespace"),
+            Self::Ahci => ("ahci", "disk"),
+            Self::Sil3132 => ("sil3132", "disk"),
+        }
+    }
+}
+
+/// A controller in the box.
 #[derive(Clone, Debug)]
 pub struct Disk {
+    /// What it is.
+    pub kind: Kind,
     /// Serial number; unique, and at most 20 characters.
     pub serial: String,
     /// Its namespaces, from ID 1.
@@ -41,11 +66,11 @@ pub struct Disk {
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { serial: "ES0001".to_owned(), namespaces: vec![Namespace::default()] }
+        Self { kind: Kind::default(), serial: "ES0001".to_owned(), namespaces: vec![Namespace::default()] }
     }
 }
 
-/// A namespace of an NVMe controller in the box.
+/// A namespace of an NVMe controller in the box, or a disk.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     /// Image file or block device; without one, a sparse image is made in the run's folder.
@@ -54,11 +79,13 @@ pub struct Namespace {
     pub bytes: u64,
     /// Logical block size, 512 or 4096.
     pub block_bytes: u32,
+    /// Of a disk: it comes and goes with its file.
+    pub removable: bool,
 }
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self { path: None, bytes: 1 << 30, block_bytes: 512 }
+        Self { path: None, bytes: 1 << 30, block_bytes: 512, removable: false }
     }
 }
 
@@ -133,7 +160,7 @@ pub struct RigBase {
 impl RigBase {
     /// Starts everything but the guest.
     pub fn start(run: &Run, mut options: RigOptions) -> Result<Self> {
-        for Disk { serial, namespaces } in &mut options.disks {
+        for Disk { serial, namespaces, .. } in &mut options.disks {
             for (index, namespace) in namespaces.iter_mut().enumerate() {
                 if namespace.path.is_none() {
                     let name = format!("{serial}-{}.img", index + 1);
@@ -184,10 +211,14 @@ impl Rig {
 fn box_config(options: &RigOptions) -> String {
     let mut text = head("box", options.box_impairment.as_deref(), &options.session);
     for disk in &options.disks {
-        let _ = write!(text, "\n[[device]]\nkind = \"nvme\"\nname = {0:?}\nserial = {0:?}\n", disk.serial);
-        for Namespace { path, block_bytes, .. } in &disk.namespaces {
+        let (kind, table) = disk.kind.names();
+        let _ = write!(text, "\n[[device]]\nkind = {kind:?}\nname = {0:?}\nserial = {0:?}\n", disk.serial);
+        for Namespace { path, block_bytes, removable, .. } in &disk.namespaces {
             let path = quoted(path.as_deref().unwrap_or(Path::new("")));
-            let _ = write!(text, "\n[[device.namespace]]\npath = {path}\nblock_bytes = {block_bytes}\n");
+            let _ = write!(text, "\n[[device.{table}]]\npath = {path}\nblock_bytes = {block_bytes}\n");
+            if *removable {
+                text.push_str("removable = true\n");
+            }
         }
     }
     text
@@ -284,6 +315,27 @@ impl Guest {
                 },
             ),
         })
+    }
+}
+
+impl Guest {
+    /// Waits until the ATA disk with `serial` is there, and says what the guest calls it: `/dev/sda`.
+    pub fn sata(&self, serial: &str, timeout: Duration) -> Result<String> {
+        let seconds = timeout.as_secs();
+        let look = format!(
+            r#"end=$(($(date +%s) + {seconds}))
+            while :; do
+                for disk in /sys/block/sd*; do
+                    name=${{disk##*/}}
+                    [ "$(tail -c +5 $disk/device/vpd_pg80 | tr -d ' ')" = '{serial}' ] && [ -b /dev/$name ] &&
+                        echo /dev/$name && exit
+                done 2>/dev/null
+                [ $(date +%s) -ge $end ] && dmesg | tail -n 40 && exit 1
+                sleep 0.1
+            done"#
+        );
+        let found = self.check(&look, timeout + Duration::from_secs(20))?;
+        Ok(found.lines().next_back().unwrap_or_default().to_owned())
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use etherslot_devices::dc::DcBuffer;
 use etherslot_devices::e82576::{Config as NicConfig, E82576};
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_devices::sata::{Ahci, Config as SataConfig, Drive};
+use etherslot_devices::sata::{Ahci, Bay, Bays, Config as SataConfig, Drive, Sil3132};
 use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
@@ -18,13 +18,15 @@ use etherslot_storage::ram::RamMedium;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Assigned, Device as Told, DeviceState, Role, Serial, is_discovery};
 
+use crate::bay::FileBay;
 use crate::carrier::Carriers;
 use crate::control::Control;
 use crate::events;
 use crate::fabric::{self, Fabric};
 use crate::network::Network;
 use crate::options::{
-    Backing, BoxOptions, DeviceKind, DeviceOptions, NicOptions, NvmeOptions, SataOptions, StoreOptions, Via,
+    Backing, BoxOptions, DeviceKind, DeviceOptions, NicOptions, NvmeOptions, SataController, SataOptions,
+    StoreOptions, Via,
 };
 use crate::stat;
 use crate::station::Station;
@@ -122,11 +124,20 @@ fn make_sata(
     wakers: &mut Vec<OwnedFd>,
 ) -> Result<Model, StartError> {
     let mut ports = Vec::new();
+    let mut bays = Bays::default();
     let mut bytes = 0;
     for (port, disk) in sata.disks.iter().enumerate() {
+        let serial = if port == 0 { options.serial.clone() } else { format!("{}-{port}", options.serial) };
+        if let (true, Backing::File(path)) = (disk.removable, &disk.backing) {
+            let bay = FileBay::new(&options.name, serial, path.clone(), disk)?;
+            wakers.push(bay.waker()?);
+            bytes += std::fs::metadata(path).map_or(0, |found| found.len());
+            bays.0.push((port, Box::new(bay) as Box<dyn Bay>));
+            ports.push(None);
+            continue;
+        }
         let (medium, block_bytes) = open_store(&options.name, disk, wakers)?;
         bytes += medium.info().bytes;
-        let serial = if port == 0 { options.serial.clone() } else { format!("{}-{port}", options.serial) };
         ports.push(Some(Drive { serial, medium, block_bytes }));
     }
     ports.resize_with(usize::from(sata.ports), || None);
@@ -134,11 +145,16 @@ fn make_sata(
         serial: options.serial.clone(),
         model: sata.model.clone(),
         ports,
+        bays,
         ..SataConfig::default()
     };
-    let ahci = Ahci::new(config)
+    let function: Result<Box<dyn Function>, _> = match sata.controller {
+        SataController::Ahci => Ahci::new(config).map(|ahci| Box::new(ahci) as _),
+        SataController::Sil3132 => Sil3132::new(config).map(|sil3132| Box::new(sil3132) as _),
+    };
+    let function = function
         .map_err(|error| StartError::Device { device: options.name.clone(), reason: error.to_string() })?;
-    Ok((Box::new(ahci), bytes))
+    Ok((function, bytes))
 }
 
 /// Opens what keeps the blocks of a namespace or disk; with the block size it is to have.
@@ -198,7 +214,7 @@ fn in_memory(device: &str, bytes: u64, options: &StoreOptions) -> Result<(Box<dy
 }
 
 /// In the smallest blocks there are, so that the guest can choose; in larger ones if only those go past the page cache.
-fn open_medium(path: &Path, read_only: bool, block_bytes: u32) -> Result<FileMedium, OpenError> {
+pub(crate) fn open_medium(path: &Path, read_only: bool, block_bytes: u32) -> Result<FileMedium, OpenError> {
     let options = MediumOptions { read_only, ..MediumOptions::default() };
     let medium = FileMedium::open(path, &options)?;
     if medium.is_direct() || block_bytes == options.block_bytes {

@@ -3,6 +3,7 @@
 //! One thread owns everything. A round of the loop takes what came, lets the node go on, and sends what may leave; after a
 //! time without progress it sleeps until something is readable or a deadline comes.
 
+mod bay;
 pub mod box_daemon;
 mod carrier;
 mod clock;

@@ -319,9 +319,20 @@ pub struct NvmeOptions {
     pub namespaces: Vec<StoreOptions>,
 }
 
+/// Which SATA controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SataController {
+    /// AHCI.
+    Ahci,
+    /// Silicon Image's `SiI3132`, with two ports.
+    Sil3132,
+}
+
 /// A SATA controller.
 #[derive(Debug)]
 pub struct SataOptions {
+    /// Which one.
+    pub controller: SataController,
     /// Model number of the disks, up to 40 characters.
     pub model: String,
     /// Ports, at least as many as disks.
@@ -362,6 +373,8 @@ pub struct StoreOptions {
     pub block_bytes: u32,
     /// Refuse writes.
     pub read_only: bool,
+    /// Of a disk on a file: it is in as long as the file is there.
+    pub removable: bool,
 }
 
 /// What is behind a namespace or disk.

@@ -8,7 +8,7 @@ mod port;
 use super::channel::Token;
 use super::disk::Disk;
 use super::identify::Identity;
-use super::{Config, ConfigError, Drive, MAX_PORTS};
+use super::{Bays, Change, Config, ConfigError, Drive, MAX_PORTS};
 use crate::ids;
 use etherslot_pci::function::{
     BarKind, BarSpec, Bus, Fault, Function, FunctionSpec, InterruptMode, ResetKind,
@@ -58,6 +58,7 @@ pub struct Ahci {
     model: String,
     firmware: String,
     ports: Vec<Port>,
+    bays: Bays,
     interrupts_enabled: bool,
     /// IS: ports that have or had something to tell.
     status: u32,
@@ -72,7 +73,7 @@ impl Ahci {
     /// A controller, as it is after power-on.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check(MAX_PORTS)?;
-        let Config { serial, model, firmware, ports } = config;
+        let Config { serial, model, firmware, ports, bays } = config;
         let disk = |drive: Drive| {
             let identity = Identity::new(&drive.serial, &model, &firmware);
             Disk::new(drive, identity)
@@ -84,6 +85,7 @@ impl Ahci {
             model,
             firmware,
             ports,
+            bays,
             interrupts_enabled: false,
             status: 0,
             messages: 0,
@@ -113,6 +115,22 @@ impl Ahci {
         let disk = self.ports.get_mut(port)?.unplug()?;
         self.level_changed = true;
         Some(disk.into_medium())
+    }
+
+    fn look_at_bays(&mut self, now_ns: u64) -> bool {
+        let mut any = false;
+        while let Some((port, change)) = self.bays.look(now_ns) {
+            any = true;
+            match change {
+                Change::Out => drop(self.unplug(port)),
+                Change::In(drive) => {
+                    if let Err(error) = self.plug(port, drive) {
+                        tracing::warn!(serial = self.serial, port, %error, "disk not put in");
+                    }
+                }
+            }
+        }
+        any
     }
 
     fn read_register(&self, offset: u32) -> u32 {
@@ -261,7 +279,7 @@ impl Function for Ahci {
 
     fn poll(&mut self, bus: &mut dyn Bus) -> bool {
         self.mode = bus.interrupt_mode();
-        let mut any = false;
+        let mut any = self.look_at_bays(bus.now_ns());
         for port in &mut self.ports {
             any |= port.poll(bus);
         }
@@ -269,7 +287,8 @@ impl Function for Ahci {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.ports.iter().filter_map(|port| port.channel.disk.as_ref()?.medium().deadline_ns()).min()
+        let media = self.ports.iter().filter_map(|port| port.channel.disk.as_ref()?.medium().deadline_ns());
+        media.chain(self.bays.deadline_ns()).min()
     }
 
     fn is_idle(&self) -> bool {

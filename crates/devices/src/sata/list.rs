@@ -134,7 +134,6 @@ impl List {
     }
 
     /// Begins with the Scatter/Gather Entries at `at` of the window.
-    #[expect(dead_code, reason = "for the SiI3132, which follows")]
     pub(crate) fn begin_tables(&mut self, at: u32) {
         self.begin(at, Form::Tables);
     }

@@ -115,7 +115,11 @@ pub(crate) fn drive(disk: &Disk) -> Drive {
 
 impl Host {
     pub(crate) fn new(ports: Vec<Option<Drive>>) -> Self {
-        let ahci = Ahci::new(Config { ports, ..Config::default() }).unwrap();
+        Self::of(Config { ports, ..Config::default() })
+    }
+
+    pub(crate) fn of(config: Config) -> Self {
+        let ahci = Ahci::new(config).unwrap();
         let mut bus = TestBus::new();
         bus.mode = InterruptMode::Msi(8);
         Self { ahci, bus, random: Random(7), shuffle: false }

@@ -8,3 +8,4 @@ mod errors;
 mod host;
 mod hostile;
 mod plug;
+mod sil3132;

@@ -1,6 +1,8 @@
 //! Disks that come and go while the host runs.
 
 use crate::host::{Command, DATA, Host, disk, drive};
+use etherslot_devices::sata::{Bay, Bays, Change, Config};
+use etherslot_pci::function::Function;
 use etherslot_storage::memory::{Disk, Latency, Options};
 
 #[test]
@@ -55,5 +57,37 @@ fn a_disk_can_be_changed_for_another_with_commands_under_way() {
         }
         host.run();
         assert_eq!(host.port(0x34), 0);
+    }
+}
+
+/// A bay in which a disk is put in at one time and taken out at another.
+struct Timetable(Vec<(u64, Option<Disk>)>);
+
+impl Bay for Timetable {
+    fn look(&mut self, now_ns: u64) -> Option<Change> {
+        if self.0.first()?.0 > now_ns {
+            return None;
+        }
+        let (_, disk) = self.0.remove(0);
+        Some(disk.map_or(Change::Out, |disk| Change::In(drive(&disk))))
+    }
+
+    fn deadline_ns(&self) -> u64 {
+        self.0.first().map_or(u64::MAX, |(at, _)| *at)
+    }
+}
+
+#[test]
+fn a_bay_puts_disks_in_and_takes_them_out_in_time() {
+    let disk = disk(1 << 20);
+    let bay = Timetable(vec![(5_000, Some(disk.clone())), (50_000_000, None), (60_000_000, Some(disk))]);
+    let bays = Bays(vec![(0, Box::new(bay) as Box<dyn Bay>)]);
+    let config = Config { ports: vec![None], bays, ..Config::default() };
+    let mut host = Host::of(config);
+    assert_eq!(host.ahci.deadline_ns(), Some(5_000));
+    for (at, expected) in [(1_000_000, 0x133), (50_000_000, 0), (60_000_000, 0x133)] {
+        host.bus.now_ns = at;
+        host.step();
+        assert_eq!(host.port(0x28), expected, "{at}");
     }
 }

@@ -7,7 +7,7 @@ use etherslot_runtime::control;
 use etherslot_runtime::options::{
     ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
     HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, NetworkOptions, NicOptions, Peers,
-    PublicKey, SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
+    PublicKey, SataController, SecurityOptions, SessionOptions, SlotOptions, Wanted, XdpMode,
 };
 use toml::Value;
 
@@ -215,7 +215,13 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
     page.table("[[device]]");
     let (kind_name, model, table) = match kind {
         DeviceKind::Nvme(nvme) => ("nvme", Some(&nvme.model), "[[device.namespace]]"),
-        DeviceKind::Sata(sata) => ("ahci", Some(&sata.model), "[[device.disk]]"),
+        DeviceKind::Sata(sata) => {
+            let kind = match sata.controller {
+                SataController::Ahci => "ahci",
+                SataController::Sil3132 => "sil3132",
+            };
+            (kind, Some(&sata.model), "[[device.disk]]")
+        }
         DeviceKind::Dc { .. } => ("dc", None, ""),
         DeviceKind::E82576(_) => ("82576", None, ""),
     };
@@ -245,7 +251,10 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
                 page.text("rate", format_args!("{rate} B/s"));
             }
         }
-        DeviceKind::Sata(sata) => page.value("ports", i64::from(sata.ports)),
+        DeviceKind::Sata(sata) if sata.controller == SataController::Ahci => {
+            page.value("ports", i64::from(sata.ports));
+        }
+        DeviceKind::Sata(_) => {}
         DeviceKind::Dc { bytes } => page.text("size", format_args!("{bytes} B")),
         DeviceKind::E82576(nic) => of_nic(page, nic),
     }
@@ -257,6 +266,9 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
         }
         page.value("block_bytes", i64::from(store.block_bytes));
         page.value("read_only", store.read_only);
+        if matches!(kind, DeviceKind::Sata(_)) {
+            page.value("removable", store.removable);
+        }
     }
 }
 

@@ -67,9 +67,15 @@ fn a_sata_controller_has_disks_and_may_have_empty_ports() {
                 "has a port",
             ),
             ("path = \"/disk.img\"", "", 6, "[[device.disk]]"),
+            ("path = \"/disk.img\"", "memory = \"1 MiB\"\nremovable = true", 6, "with a path"),
         ],
     );
     refuses::<BoxFile>(BOX, &[("[[device.namespace]]", "[[device.disk]]", 6, "not for kind")]);
+    let sil = sata.replace("ahci", "sil3132");
+    let options = parse::<BoxFile>(&sil, &plain()).unwrap();
+    let DeviceKind::Sata(device) = &options.devices[0].kind else { panic!("no SATA controller") };
+    assert_eq!((device.controller, device.ports), (SataController::Sil3132, 2));
+    refuses::<BoxFile>(&sil, &[("[[device.disk]]", "ports = 2\n[[device.disk]]", 6, "remove it")]);
 }
 
 #[test]

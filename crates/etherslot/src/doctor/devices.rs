@@ -30,6 +30,10 @@ pub(super) fn of_box(machine: &dyn Machine, devices: &[DeviceOptions], findings:
             has_files = true;
             let shown = path.display();
             let Some(entry) = machine.entry(path) else {
+                if namespace.removable {
+                    findings.hint(format!("{shown} is not there: the disk is out"), "put the file there");
+                    continue;
+                }
                 findings
                     .impossible(format!("{shown} is not there"), format!("make it: truncate -s 10G {shown}"));
                 continue;

@@ -88,8 +88,12 @@ fn what_is_written_over_a_faulty_ethernet_is_read_back_on_two_devices_and_three_
     let story = Story::begin();
     let cache = Cache::ensure().unwrap();
     let disks = vec![
-        Disk { serial: "TWO".to_owned(), namespaces: vec![namespace(512), namespace(4096)] },
-        Disk { serial: "ONE".to_owned(), namespaces: vec![namespace(512)] },
+        Disk {
+            serial: "TWO".to_owned(),
+            namespaces: vec![namespace(512), namespace(4096)],
+            ..Disk::default()
+        },
+        Disk { serial: "ONE".to_owned(), namespaces: vec![namespace(512)], ..Disk::default() },
     ];
     let options = RigOptions { disks, host_impairment: Some(FAULTS.to_owned()), ..RigOptions::default() };
     let mut rig = Rig::start("data", &cache, options).unwrap();

@@ -6,6 +6,7 @@ mod daemons;
 mod data;
 mod drive;
 mod recovery;
+mod sata;
 mod stand;
 mod story;
 mod ublk;

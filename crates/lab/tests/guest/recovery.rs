@@ -37,7 +37,7 @@ fn options() -> RigOptions {
 }
 
 /// Waits until the host has attached the device for the `count`th time.
-fn wait_for_attachment(rig: &Rig, count: usize) {
+pub(crate) fn wait_for_attachment(rig: &Rig, count: usize) {
     wait_until(&format!("attachment {count} of the device"), SOON, || {
         rig.host.log().matches("device attached").count() >= count
     });

@@ -167,11 +167,18 @@ impl Guest for Machine {
 pub struct Wire {
     bytes: Vec<u8>,
     lengths: Vec<usize>,
+    /// One frame of so many is lost; 0: none.
+    pub loses_one_of: usize,
+    frames: usize,
 }
 
 impl Wire {
     fn take(&mut self, burst: &[&[u8]]) -> usize {
         for frame in burst {
+            self.frames += 1;
+            if self.loses_one_of != 0 && self.frames.is_multiple_of(self.loses_one_of) {
+                continue;
+            }
             self.bytes.extend_from_slice(frame);
             self.lengths.push(frame.len());
         }
@@ -199,7 +206,7 @@ pub struct World {
     pub box_node: Option<BoxNode<u8>>,
     pub host: HostNode<u8>,
     pub machine: Machine,
-    wire: Wire,
+    pub wire: Wire,
     /// What crossed the wire, and whether it went to the box, if it is kept.
     pub tap: Option<Vec<(bool, Vec<u8>)>>,
     /// What crossed it before the test began.

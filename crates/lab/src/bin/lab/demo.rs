@@ -129,7 +129,7 @@ fn show(arguments: &Arguments, teller: &Teller, cache: &Cache, run: &Run) -> Res
     let local = run.disk_image("local.img", DISK_BYTES)?;
     let namespace = Namespace { bytes: DISK_BYTES, ..Namespace::default() };
     let options = RigOptions {
-        disks: vec![Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace] }],
+        disks: vec![Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace], ..Disk::default() }],
         net: NetOptions { mtu: arguments.mtu },
         host_impairment: arguments.impair.clone(),
         guest: GuestOptions {

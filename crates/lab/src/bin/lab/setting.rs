@@ -101,9 +101,13 @@ impl Setting {
             let file = run.disk_image("local.img", self.disk_mib * MIB)?;
             devices.push(GuestDevice::LocalNvme { file, serial: LOCAL.to_owned() });
         }
-        let namespace =
-            Namespace { path: self.disk.clone(), bytes: self.disk_mib * MIB, block_bytes: self.block_bytes };
-        let disk = Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace] };
+        let namespace = Namespace {
+            path: self.disk.clone(),
+            bytes: self.disk_mib * MIB,
+            block_bytes: self.block_bytes,
+            ..Namespace::default()
+        };
+        let disk = Disk { serial: REMOTE.to_owned(), namespaces: vec![namespace], ..Disk::default() };
         Ok(RigOptions {
             disks: if self.only_local { Vec::new() } else { vec![disk] },
             interrupts: match self.interrupts {
