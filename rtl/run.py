@@ -12,6 +12,7 @@ USAGE = """./run rtl setup             simulator, synthesis and provers into .ca
 ./run rtl test [BLOCK …]    lint, then every block's tests on all widths, then the proofs
 ./run rtl fast              a part of these, for ./run test
 ./run rtl formal [BLOCK …]  the proofs
+./run rtl cosim [TEST]      the hardware, as Verilator models, against the Rust crates
 ./run rtl format            all sources in the one form that lint asks for"""
 
 
@@ -20,7 +21,7 @@ def main():
     from tool.setup import setup
 
     command, arguments = (sys.argv[1:2] or ["help"])[0], sys.argv[2:]
-    if command not in ("setup", "lint", "test", "fast", "formal", "format"):
+    if command not in ("setup", "lint", "test", "fast", "formal", "format", "cosim"):
         print(USAGE)
         return 0 if command in ("help", "-h", "--help") else 2
     setup()

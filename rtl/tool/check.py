@@ -1,5 +1,6 @@
 """What the commands do."""
 
+from tool.cosim import cosim
 from tool.formal import prove
 from tool.lint import form
 from tool.lint import lint as lint_all

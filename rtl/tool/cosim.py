@@ -1,0 +1,43 @@
+"""Models for crates/cosim: a block and its shim as a shared object that a Rust test loads."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+
+from tool.places import BIN, CACHE, ROOT, blocks, run, verilator_root
+
+
+def library(name, parameters=()):
+    """The shared object of the block's model; made anew if a source has changed."""
+    block = blocks([name])[0]
+    shim = ROOT / "crates" / "cosim" / "shim" / f"{name}.cpp"
+    key = hashlib.sha256(repr(sorted(parameters)).encode())
+    for source in [*block.sources, shim]:
+        key.update(source.read_bytes())
+    folder = CACHE / "cosim" / f"{name}-{key.hexdigest()[:16]}"
+    made = folder / f"{name}.so"
+    if made.exists():
+        return made
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    arguments = [f"-G{key}={value}" for key, value in parameters]
+    status, output = run(
+        [BIN / "verilator", "--cc", "--top-module", block.top, "--prefix", f"V{block.top}", "--Mdir", folder, "--assert", "--x-initial", "unique",
+         "--x-assign", "unique", "-Wno-fatal", *arguments, *block.sources]
+    )
+    include = verilator_root() / "include"
+    sources = [*folder.glob("*.cpp"), include / "verilated.cpp", include / "verilated_threads.cpp", shim]
+    if status == 0:
+        status, output = run(
+            ["g++", "-std=gnu++20", "-O1", "-fPIC", "-shared", "-pthread", "-I", folder, "-I", include, "-I", include / "vltstd", "-o", made, *sources]
+        )
+    if status != 0:
+        raise SystemExit(f"rtl: the model of {name} cannot be made\n{output}")
+    return made
+
+
+def cosim(arguments):
+    made = {**os.environ, "ETHERSLOT_COSIM_EFE": str(library("efe"))}
+    command = ["cargo", "test", "--quiet", "--locked", "--package", "etherslot-cosim", "--", "--include-ignored", "--test-threads=2", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=made, check=False).returncode
