@@ -1,5 +1,6 @@
 """What the commands do."""
 
+from tool.bench import bench  # noqa: F401: a command
 from tool.cosim import cosim
 from tool.formal import prove
 from tool.lint import form

@@ -1,0 +1,376 @@
+// Completion Manager: keeps the WQEs that have begun, completes them in order as they are acknowledged or answered, and writes CQEs through the CMT.
+//
+// CQEs of receive WQEs come in beside (`receive`). A CQE is a write of 32 bytes (`m_cqe`); an interrupt goes out when it has been written (by its owner).
+module es_rnic_complete #(
+    parameter int QPS   = 16,
+    parameter int CQS   = 16,
+    parameter int DEPTH = 16   // WQEs of a QP that have begun and are not complete, a power of two
+) (
+    input wire clk,
+    input wire rst,
+
+    // Host.
+    input wire [$clog2(QPS)-1:0] w_slot,
+    input wire [            2:0] w_word,
+    input wire [           63:0] w_data,
+    input wire [            1:0] w_half,
+    input wire                   w_context,
+    input wire                   w_cmt,
+    input wire [$clog2(CQS)-1:0] w_cq,
+    input wire [$clog2(CQS)-1:0] db_cq,
+    input wire [           31:0] db_consumer,
+    input wire                   db_arm,
+    input wire                   db_valid,
+    input wire [      4*QPS-1:0] states,
+    input wire [$clog2(QPS)-1:0] enter_slot,
+    input wire [            3:0] enter_state,
+    input wire                   enter_valid,
+
+    // WQEs that begin.
+    input  wire  [$clog2(QPS)-1:0] note_slot,
+    input  wire  [           63:0] note_id,
+    input  wire  [            7:0] note_opcode,
+    input  wire                    note_signaled,
+    input  wire  [           31:0] note_bytes,
+    input  wire  [           31:0] note_message,
+    input  wire  [            7:0] note_status,
+    input  wire                    note_read,
+    input  wire                    note_valid,
+    output logic [        QPS-1:0] note_room,
+    output logic [        QPS-1:0] reading,
+    // The WQE that began last fails.
+    input  wire  [$clog2(QPS)-1:0] late_slot,
+    input  wire                    late_valid,
+    // The oldest WQE fails: what the peer's Terminate says.
+    input  wire  [$clog2(QPS)-1:0] oldest_slot,
+    input  wire  [            7:0] oldest_status,
+    input  wire                    oldest_valid,
+
+    // All request messages before this one have been taken by the peer; a Read has been answered.
+    input wire [$clog2(QPS)-1:0] ack_slot,
+    input wire [           31:0] ack_message,
+    input wire                   ack_valid,
+    input wire [$clog2(QPS)-1:0] answer_slot,
+    input wire                   answer_valid,
+
+    input  wire es_rnic_pkg::token_t receive,
+    input  wire                      receive_valid,
+    output logic                     receive_ready,
+
+    output logic [ 63:0] m_cqe_address,
+    output logic [255:0] m_cqe_data,
+    output logic         m_cqe_valid,
+    input  wire          m_cqe_ready,
+    output logic [ 15:0] m_irq_vector,   // in the clock of the CQE
+    output logic         m_irq,
+
+    // A QP's WQE failed: the QP goes to ERROR.
+    output logic [$clog2(QPS)-1:0] fail_slot,
+    output logic                   fail_valid,
+    output logic                   stat_lost    // a CQE found its CQ full
+);
+  localparam int QW = $clog2(QPS);
+  localparam int DW = $clog2(DEPTH);
+  localparam int CW = $clog2(CQS);
+
+  typedef struct packed {
+    logic [63:0] id;
+    logic [31:0] message;
+    logic [31:0] bytes;
+    logic [7:0]  status;
+    logic [7:0]  opcode;
+    logic        read;
+    logic        signaled;
+  } begun_t;
+
+  // ---- WQEs that have begun --------------------------------------------------------------------------------------------------------------
+
+  begun_t begun[QPS*DEPTH];
+  begun_t oldest;
+  logic [DW:0] tail[QPS];
+  logic [DW:0] head[QPS];
+  logic [7:0] reads_under_way[QPS];
+  logic [7:0] reads_answered[QPS];
+  logic [31:0] acknowledged[QPS];
+  logic [31:0] sent[QPS];
+  // A failure that came after the WQE had begun: its place, and the status.
+  logic [QPS-1:0] failing;
+  logic [QPS-1:0] broken;  // a WQE has failed: all behind it are flushed
+  logic [DW-1:0] failing_at[QPS];
+  logic [7:0] failing_status[QPS];
+  logic [QPS-1:0] check, granted;
+  logic [QW-1:0] pick, slot;
+
+  for (genvar i = 0; i < QPS; i++) begin : gen_room
+    assign note_room[i] = (tail[i] - head[i]) < (DW + 1)'(DEPTH - 1);
+    assign reading[i]   = reads_under_way[i] != '0;
+  end
+
+  typedef enum logic [1:0] {
+    Idle,
+    Read,
+    Decide,
+    Write
+  } state_t;
+  state_t state;
+
+  es_arbiter #(
+      .N(QPS)
+  ) next (
+      .clk,
+      .rst,
+      .request(check),
+      .grant  (granted),
+      .index  (pick),
+      .taken  (state == Idle)
+  );
+
+
+  es_rnic_pkg::context_t context_now, context_receive, of_entering;
+  logic [31:0] enter_first;
+  logic flushing, covered, complete, fails;
+  logic [7:0] status;
+  logic [255:0] cqe_send, cqe_receive;
+  logic send_ready;
+
+  es_rnic_context #(
+      .QPS(QPS)
+  ) of_now (
+      .clk,
+      .w_slot,
+      .w_word,
+      .w_data,
+      .w_half,
+      .w_valid(w_context),
+      .slot,
+      .entry  (context_now)
+  );
+  es_rnic_context #(
+      .QPS(QPS)
+  ) of_receive (
+      .clk,
+      .w_slot,
+      .w_word,
+      .w_data,
+      .w_half,
+      .w_valid(w_context),
+      .slot(receive.slot[QW-1:0]),
+      .entry(context_receive)
+  );
+
+  always_comb begin
+    flushing = states[4*slot+:4] == es_rnic_pkg::Error || states[4*slot+:4] == es_rnic_pkg::Reset;
+    // What was acknowledged is complete, also in ERROR.
+    covered = acknowledged[slot] - oldest.message < 32'h8000_0000 && (!oldest.read || reads_answered[slot] != '0);
+    covered = covered && oldest.status == '0 && !broken[slot];
+    fails = failing[slot] && failing_at[slot] == head[slot][DW-1:0];
+    complete = head[slot] != tail[slot] && ((covered && !fails) || oldest.status != '0 || fails || flushing || broken[slot]);
+    status = fails ? failing_status[slot] : oldest.status != '0 ? oldest.status : covered ? 8'd0 : 8'd5;
+    cqe_send = '0;
+    cqe_send[63:0] = oldest.id;
+    cqe_send[71:64] = status;
+    cqe_send[79:72] = oldest.opcode;
+    cqe_send[111:96] = context_now.number;
+    cqe_send[159:128] = oldest.opcode == es_rnic_pkg::WqeRead ? oldest.bytes : '0;
+    cqe_receive = '0;
+    cqe_receive[63:0] = receive.wr_id;
+    cqe_receive[71:64] = receive.status;
+    cqe_receive[79:72] = 8'h80;
+    cqe_receive[81] = receive.invalidated;
+    cqe_receive[111:96] = context_receive.number;
+    cqe_receive[159:128] = receive.bytes;
+    cqe_receive[191:160] = receive.immediate;
+  end
+
+  always_ff @(posedge clk) begin
+    if (note_valid) begin
+      begun[{
+        note_slot, tail[note_slot][DW-1:0]
+      }] <= {
+        note_id, note_message, note_bytes, note_status, note_opcode, note_read, note_signaled
+      };
+    end
+    oldest <= begun[{slot, head[slot][DW-1:0]}];
+  end
+
+  logic step;  // the oldest WQE of `slot` goes
+  assign step = (state == Decide && complete && !(oldest.signaled || status != '0)) || (state == Write && send_ready);
+
+  always_ff @(posedge clk) begin
+    fail_valid <= 1'b0;
+    case (state)
+      Idle:
+      if (|granted) begin
+        slot  <= pick;
+        check <= check & ~granted;
+        state <= Read;
+      end
+      Read: state <= Decide;
+      Decide:
+      if (!complete) state <= Idle;
+      else if (oldest.signaled || status != '0) state <= Write;
+      else state <= Read;
+      default: if (send_ready) state <= Read;
+    endcase
+    if (step) begin
+      head[slot] <= head[slot] + 1'b1;
+      if (oldest.read) begin
+        if (reads_answered[slot] != '0) reads_answered[slot] <= reads_answered[slot] - 1'b1;
+        if (!(note_valid && note_read && note_slot == slot)) reads_under_way[slot] <= reads_under_way[slot] - 1'b1;
+      end
+      if (fails) failing[slot] <= 1'b0;
+      if (status != '0) broken[slot] <= 1'b1;
+      if (status != '0 && status != 8'd5) begin
+        fail_valid <= 1'b1;
+        fail_slot  <= slot;
+      end
+    end
+    if (note_valid) begin
+      tail[note_slot] <= tail[note_slot] + 1'b1;
+      if (note_read && !(step && oldest.read && note_slot == slot)) reads_under_way[note_slot] <= reads_under_way[note_slot] + 1'b1;
+      check[note_slot] <= 1'b1;
+      sent[note_slot]  <= note_message;
+    end
+    if (late_valid) begin
+      failing[late_slot] <= 1'b1;
+      failing_at[late_slot] <= tail[late_slot][DW-1:0] - 1'b1;
+      failing_status[late_slot] <= 8'd4;
+      check[late_slot] <= 1'b1;
+    end
+    if (oldest_valid) begin
+      failing[oldest_slot] <= head[oldest_slot] != tail[oldest_slot];
+      failing_at[oldest_slot] <= head[oldest_slot][DW-1:0];
+      failing_status[oldest_slot] <= oldest_status;
+      check[oldest_slot] <= 1'b1;
+    end
+    // A number before the last one known, or beyond what was sent, is none.
+    if (ack_valid && ack_message - acknowledged[ack_slot] < 32'h8000_0000 && sent[ack_slot] - ack_message < 32'h8000_0000) begin
+      acknowledged[ack_slot] <= ack_message;
+      check[ack_slot] <= 1'b1;
+    end
+    if (answer_valid) begin
+      reads_answered[answer_slot] <= reads_answered[answer_slot] + 8'(!(step && oldest.read && answer_slot == slot));
+      check[answer_slot] <= 1'b1;
+    end
+    if (enter_valid) begin
+      check[enter_slot] <= 1'b1;
+      if (enter_state == es_rnic_pkg::Reset) begin
+        head[enter_slot] <= '0;
+        tail[enter_slot] <= '0;
+        reads_under_way[enter_slot] <= '0;
+        reads_answered[enter_slot] <= '0;
+        failing[enter_slot] <= 1'b0;
+        broken[enter_slot] <= 1'b0;
+        check[enter_slot] <= 1'b0;
+      end
+      if (enter_state == es_rnic_pkg::Rtr) begin
+        acknowledged[enter_slot] <= enter_first;
+        sent[enter_slot] <= enter_first;
+      end
+    end
+    if (rst) begin
+      state <= Idle;
+      check <= '0;
+      failing <= '0;
+      broken <= '0;
+      fail_valid <= 1'b0;
+      for (int i = 0; i < QPS; i++) begin
+        head[i] <= '0;
+        tail[i] <= '0;
+        reads_under_way[i] <= '0;
+        reads_answered[i] <= '0;
+      end
+    end
+  end
+
+  assign enter_first = of_entering.first_sent;
+  es_rnic_context #(
+      .QPS(QPS)
+  ) of_enter (
+      .clk,
+      .w_slot,
+      .w_word,
+      .w_data,
+      .w_half,
+      .w_valid(w_context),
+      .slot(enter_slot),
+      .entry(of_entering)
+  );
+
+  // ---- CQs -------------------------------------------------------------------------------------------------------------------------------
+
+  logic [63:0] ring[CQS];
+  logic [31:0] setting[CQS];
+  logic [31:0] producer[CQS];
+  logic [31:0] consumer[CQS];
+  logic [CQS-1:0] armed, overrun;
+  logic [CW-1:0] cq;
+  logic from_receive, offered, free, full;
+  logic [ 31:0] size;
+  logic [255:0] cqe;
+
+  assign from_receive = receive_valid && state != Write;
+  assign cq = CW'(from_receive ? context_receive.rq_cq : context_now.sq_cq);
+  assign offered = from_receive || state == Write;
+  assign free = !m_cqe_valid || m_cqe_ready;
+  assign send_ready = state == Write && free;
+  assign receive_ready = state != Write && free;
+  assign size = 32'd1 << setting[cq][12:8];
+  assign full = producer[cq] - consumer[cq] >= size || overrun[cq] || !setting[cq][0];
+
+  always_comb begin
+    cqe = from_receive ? cqe_receive : cqe_send;
+    // PHASE: 1 in the first lap.
+    cqe[87] = (producer[cq] & size) == '0;
+  end
+
+  always_ff @(posedge clk) begin
+    stat_lost <= 1'b0;
+    if (m_cqe_ready) begin
+      m_cqe_valid <= 1'b0;
+      m_irq <= 1'b0;
+    end
+    if (offered && free) begin
+      if (full) begin
+        stat_lost   <= 1'b1;
+        overrun[cq] <= setting[cq][0];
+      end else begin
+        m_cqe_valid <= 1'b1;
+        m_cqe_address <= ring[cq] + {27'b0, producer[cq] & (size - 1'b1), 5'b0};
+        m_cqe_data <= cqe;
+        m_irq <= armed[cq];
+        m_irq_vector <= setting[cq][31:16];
+        armed[cq] <= 1'b0;
+        producer[cq] <= producer[cq] + 1'b1;
+      end
+    end
+    if (db_valid) begin
+      consumer[db_cq] <= db_consumer;
+      if (db_arm) armed[db_cq] <= 1'b1;
+    end
+    if (w_cmt && w_word == 3'd0 && w_half[0]) begin
+      setting[w_cq] <= w_data[31:0];
+      if (!w_data[0]) begin
+        producer[w_cq] <= '0;
+        consumer[w_cq] <= '0;
+        overrun[w_cq] <= 1'b0;
+        armed[w_cq] <= 1'b0;
+      end
+    end
+    if (w_cmt && w_word == 3'd1) begin
+      if (w_half[0]) ring[w_cq][31:0] <= w_data[31:0];
+      if (w_half[1]) ring[w_cq][63:32] <= w_data[63:32];
+    end
+    if (rst) begin
+      m_cqe_valid <= 1'b0;
+      m_irq <= 1'b0;
+      armed <= '0;
+      overrun <= '0;
+      for (int i = 0; i < CQS; i++) begin
+        producer[i] <= '0;
+        consumer[i] <= '0;
+        setting[i]  <= '0;
+      end
+    end
+  end
+endmodule

@@ -1,0 +1,361 @@
+// Segment generator of the Send Module: takes jobs (messages), looks up their memory, reads it, and puts headers in front.
+//
+// Look-up and address of what comes next go beside the data before it: the state machine runs ahead of the data by as many pieces as `ops` holds, so that
+// segments after the first cost their beats alone. A piece ends with the segment, its SGE, or where a burst of AXI has to.
+// Segments of `urgent` jobs (Acknowledge, Terminate; they have a body) go between any two segments.
+//
+// `done` tells for each job, when its reads are asked for, whether its memory was fine. A job whose memory is not ends with the segments before.
+module es_rnic_segments #(
+    parameter int DATA_W = 64,   // bits of a beat, to the link and to memory
+    parameter int STAGS  = 256,
+    parameter int PBLS   = 4096
+) (
+    input wire clk,
+    input wire rst,
+
+    input wire [13:0] segment_bytes,  // most data of a segment, a multiple of 8
+
+    input wire        w_smt,
+    input wire        w_pbl,
+    input wire [22:0] w_address,
+    input wire [63:0] w_data,
+    input wire [ 1:0] w_half,
+
+    input  wire es_rnic_pkg::job_t urgent,
+    input  wire                    urgent_valid,
+    output logic                   urgent_ready,
+
+    input  wire es_rnic_pkg::job_t job,
+    input  wire                    job_valid,
+    output logic                   job_ready,
+
+    output logic       done,
+    output logic [2:0] done_cause,
+
+    // Memory reads.
+    output logic [      63:0] m_axi_araddr,
+    output logic [       7:0] m_axi_arlen,
+    output logic              m_axi_arvalid,
+    input  wire               m_axi_arready,
+    input  wire  [DATA_W-1:0] m_axi_rdata,
+    input  wire               m_axi_rvalid,
+    output logic              m_axi_rready,
+
+    // A segment's record: length, peer, stream; and its bytes.
+    output logic [        15:0] m_seg_length,
+    output logic [        15:0] m_seg_peer,
+    output logic [        15:0] m_seg_stream,
+    output logic                m_seg_valid,
+    input  wire                 m_seg_ready,
+    output logic [  DATA_W-1:0] m_axis_tdata,
+    output logic [DATA_W/8-1:0] m_axis_tkeep,
+    output logic                m_axis_tlast,
+    output logic                m_axis_tvalid,
+    input  wire                 m_axis_tready,
+
+    output logic        stat_segment,  // a segment was made
+    output logic [13:0] stat_bytes     // its data
+);
+  localparam int B = DATA_W / 8;
+  localparam int LB = $clog2(B);
+  // Where a burst has to end: 256 beats or 4 KiB.
+  localparam int CUT = B * 256 < 4096 ? B * 256 : 4096;
+  localparam int LC = $clog2(CUT);
+  localparam int HEAD = 20 + 52;  // bytes: header and body
+
+  // What the packer is given, in a row.
+  typedef struct packed {
+    logic [8*HEAD-1:0] bytes;     // of a head
+    logic [LC:0]       count;     // bytes of head or piece
+    logic [LB-1:0]     offset;    // of a piece, in its first beat
+    logic              untagged;
+    logic              last;      // ends the segment
+    logic              fill;      // zeros in place of what is read
+    logic              head;
+  } op_t;
+
+  // ---- jobs to operations ----------------------------------------------------------------------------------------------------------------
+
+  typedef enum logic [2:0] {
+    Idle,
+    Segment,
+    Ask,
+    Check,
+    Piece,
+    Fill,
+    End
+  } state_t;
+
+  state_t state;
+  es_rnic_pkg::job_t now;
+  logic [31:0] left;  // of the message
+  logic [31:0] sge_left;
+  logic [63:0] sge_to;
+  logic [31:0] sge_stag;
+  logic placed;  // `from` is the address of sge_to
+  logic missing;  // that page is absent
+  logic [63:0] from, from_now;
+  logic here, absent, ask_now, may_head;
+  logic [13:0] segment_left;
+
+  logic checked, found, present;
+  logic [2:0] cause;
+  logic [63:0] address;
+  logic ask;
+
+  op_t op, made;
+  logic op_valid, op_ready, made_valid, made_ready;
+  logic [47:0] seg;
+  logic seg_ready;
+  es_rnic_pkg::job_t source;
+  logic [159:0] header;
+  logic [13:0] data_bytes;
+  logic last;
+  logic [LC:0] to_cut, piece;
+  logic put_urgent, put_head, put_piece, put_fill, can_put;
+
+  // A head is put with its record; a piece with its read.
+  assign can_put = op_ready && seg_ready && (!m_axi_arvalid || m_axi_arready);
+
+  always_comb begin
+    source = urgent_valid ? urgent : now;
+    last = urgent_valid || left <= 32'(segment_bytes);
+    data_bytes = urgent_valid || now.body_bytes != 0 ? '0 : last ? left[13:0] : segment_bytes;
+    header = es_rnic_pkg::ddp_header(source.qp, source.untagged, last, source.opcode, source.stag, source.qn, source.to);
+    // The address is used in the clock in which it is found.
+    from_now = found ? address : from;
+    here = found || placed;
+    absent = found ? !present : missing;
+    to_cut = state == Fill ? (LC + 1)'(CUT) : (LC + 1)'(CUT) - {1'b0, from_now[LC-1:0]};
+    piece = to_cut;
+    if (14'(piece) > segment_left) piece = (LC + 1)'(segment_left);
+    if (32'(piece) > sge_left && state != Fill) piece = sge_left[LC:0];
+  end
+
+  // An urgent job goes out whenever no segment is begun.
+  assign put_urgent = urgent_valid && (state == Idle || state == Segment) && can_put;
+  assign may_head = state == Segment || (state == Check && checked && cause == es_rnic_pkg::Fine && segment_left == '0);
+  assign put_head = may_head && !urgent_valid && can_put;
+  assign put_piece = state == Piece && here && !absent && can_put;
+  assign put_fill = state == Fill && can_put;
+  assign urgent_ready = put_urgent;
+  assign job_ready = state == Idle && !urgent_valid;
+
+  always_comb begin
+    op = '0;
+    op.head = put_urgent || put_head;
+    op.fill = put_fill;
+    op.untagged = source.untagged;
+    if (op.head) begin
+      op.bytes = source.untagged ? {source.body, header} : {32'b0, source.body, header[127:0]};
+      op.count = (source.untagged ? (LC + 1)'(20) : (LC + 1)'(16)) + (LC + 1)'(source.body_bytes);
+      op.last  = data_bytes == '0;
+    end else begin
+      op.count = piece;
+      if (!put_fill) op.offset = from_now[LB-1:0];
+      op.last = 14'(piece) == segment_left;
+    end
+  end
+  assign op_valid = put_urgent || put_head || put_piece || put_fill;
+  assign seg = {16'(op.count) + 16'(data_bytes), source.peer, source.stream};
+  assign stat_segment = put_urgent || put_head;
+  assign stat_bytes = data_bytes;
+
+  always_ff @(posedge clk) begin
+    done <= 1'b0;
+    ask  <= 1'b0;
+    if (found) begin
+      from <= address;
+      placed <= 1'b1;
+      missing <= !present;
+    end
+    case (state)
+      Idle:
+      if (job_valid && job_ready) begin
+        now <= job;
+        left <= job.length;
+        sge_to <= job.sge0.length == '0 ? job.sge1.to : job.sge0.to;
+        sge_stag <= job.sge0.length == '0 ? job.sge1.stag : job.sge0.stag;
+        sge_left <= job.sge0.length == '0 ? job.sge1.length : job.sge0.length;
+        placed <= 1'b0;
+        done_cause <= es_rnic_pkg::Fine;
+        state <= job.body_bytes == '0 && job.length != '0 ? Check : Segment;
+      end
+      Ask: begin
+        ask <= 1'b1;
+        placed <= 1'b0;
+        state <= Check;
+      end
+      // The look-up says whether before it says where: the head goes meanwhile.
+      Check:
+      if (checked) begin
+        done_cause <= cause;
+        if (cause != es_rnic_pkg::Fine) state <= segment_left == '0 ? End : Fill;
+        else if (segment_left != '0) state <= Piece;
+        else if (!put_head) state <= Segment;
+      end
+      Piece: begin
+        if (put_piece) begin
+          from <= from_now + 64'(piece);
+          sge_to <= sge_to + 64'(piece);
+          sge_left <= sge_left - 32'(piece);
+          segment_left <= segment_left - 14'(piece);
+          if (sge_left == 32'(piece)) begin
+            sge_to   <= now.sge1.to;
+            sge_stag <= now.sge1.stag;
+            sge_left <= now.sge1.length;
+          end
+          // A page may end where a cut is: the next one is looked up. So is the next SGE, and each segment of a Read by the peer.
+          if (14'(piece) == segment_left && left == '0) state <= End;
+          else if (sge_left == 32'(piece) || piece == to_cut || now.to_memory_rights) state <= Ask;
+          else state <= Segment;
+        end else if (here && absent) begin
+          done_cause <= es_rnic_pkg::Bounds;
+          state <= Fill;
+        end
+      end
+      // Memory went away within a segment: what has been promised is filled with zeros.
+      Fill:
+      if (put_fill) begin
+        segment_left <= segment_left - 14'(piece);
+        if (14'(piece) == segment_left) state <= End;
+      end
+      End: begin
+        done  <= 1'b1;
+        state <= Idle;
+      end
+      default: ;  // Segment: waits until the head can go
+    endcase
+    if (put_head) begin
+      segment_left <= data_bytes;
+      left <= left - 32'(data_bytes);
+      if (now.untagged) now.to[31:0] <= now.to[31:0] + 32'(data_bytes);
+      else now.to <= now.to + 64'(data_bytes);
+      state <= data_bytes == '0 ? End : Piece;
+    end
+    if (rst) begin
+      state <= Idle;
+      ask <= 1'b0;
+      segment_left <= '0;
+    end
+  end
+
+  // The first look-up of a job begins in the clock in which it is taken.
+  es_rnic_pkg::sge_t look;
+  es_rnic_pkg::job_t looking;
+  assign ask_now = state == Idle && job_valid && job_ready && job.body_bytes == '0 && job.length != '0;
+  assign looking = state == Idle ? job : now;
+  assign look = state != Idle ? {sge_left, sge_stag, sge_to} : job.sge0.length == '0 ? job.sge1 : job.sge0;
+
+  es_rnic_translate #(
+      .STAGS(STAGS),
+      .PBLS (PBLS)
+  ) translate (
+      .clk,
+      .rst,
+      .w_smt,
+      .w_pbl,
+      .w_address,
+      .w_data,
+      .w_half,
+      .stag  (look.stag),
+      .to    (look.to),
+      .length(look.length),
+      .need  (looking.to_memory_rights ? es_rnic_pkg::RemoteRead : es_rnic_pkg::LocalRead),
+      .pd    (looking.pd),
+      .valid (ask || ask_now),
+      .checked,
+      .cause,
+      .found,
+      .present,
+      .address
+  );
+
+  always_ff @(posedge clk) begin
+    if (m_axi_arready) m_axi_arvalid <= 1'b0;
+    if (put_piece) begin
+      m_axi_arvalid <= 1'b1;
+      m_axi_araddr  <= {from_now[63:LB], LB'(0)};
+      m_axi_arlen   <= 8'(((LC + 1)'(from_now[LB-1:0]) + piece - 1'b1) >> LB);
+    end
+    if (rst) m_axi_arvalid <= 1'b0;
+  end
+
+  es_fifo #(
+      .WIDTH($bits(op_t)),
+      .DEPTH(16)
+  ) ops (
+      .clk,
+      .rst,
+      .s_data (op),
+      .s_valid(op_valid),
+      .s_ready(op_ready),
+      .m_data (made),
+      .m_valid(made_valid),
+      .m_ready(made_ready)
+  );
+
+  es_fifo #(
+      .WIDTH(48),
+      .DEPTH(16)
+  ) records (
+      .clk,
+      .rst,
+      .s_data (seg),
+      .s_valid(put_urgent || put_head),
+      .s_ready(seg_ready),
+      .m_data ({m_seg_length, m_seg_peer, m_seg_stream}),
+      .m_valid(m_seg_valid),
+      .m_ready(m_seg_ready)
+  );
+
+  // ---- operations to bytes ---------------------------------------------------------------------------------------------------------------
+
+  logic [LC:0] gone, rest;  // bytes of the operation
+  logic [8*HEAD-1:0] behind, head_bytes;
+  logic [LB:0] room, step, step_first;
+  logic begun, ready, ends, give;
+  logic [DATA_W-1:0] pack_data;
+
+  assign rest = made.count - gone;
+  // A head begins with the bytes that leave the rest of its header whole beats.
+  assign step_first = made.untagged ? (LB + 1)'(B >= 32 ? 20 : 20 % B == 0 ? B : 20 % B) : (LB + 1)'(B >= 32 ? 16 : B);
+  assign room = begun ? (LB + 1)'(B) : made.head ? step_first : (LB + 1)'(B) - {1'b0, made.offset};
+  assign step = rest < (LC + 1)'(room) ? rest[LB:0] : room;
+  assign ends = rest == (LC + 1)'(step);
+  assign head_bytes = begun ? behind : made.bytes;
+  assign pack_data = made.head ? head_bytes[DATA_W-1:0] : made.fill ? '0 : m_axi_rdata;
+  assign give = made_valid && (made.head || made.fill || m_axi_rvalid);
+  assign made_ready = give && ready && ends;
+  assign m_axi_rready = made_valid && !made.head && !made.fill && ready;
+
+  always_ff @(posedge clk) begin
+    if (give && ready) begin
+      gone   <= ends ? '0 : gone + (LC + 1)'(step);
+      begun  <= !ends;
+      behind <= begun ? behind >> DATA_W : head_bytes >> {step_first, 3'b000};
+    end
+    if (rst) begin
+      gone  <= '0;
+      begun <= 1'b0;
+    end
+  end
+
+  es_axis_pack #(
+      .DATA_W(DATA_W)
+  ) pack (
+      .clk,
+      .rst,
+      .s_data  (pack_data),
+      .s_offset(begun || made.head ? '0 : made.offset),
+      .s_bytes (step),
+      .s_last  (made.last && ends),
+      .s_valid (give),
+      .s_ready (ready),
+      .m_axis_tdata,
+      .m_axis_tkeep,
+      .m_axis_tlast,
+      .m_axis_tvalid,
+      .m_axis_tready
+  );
+endmodule
