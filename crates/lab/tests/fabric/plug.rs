@@ -1,8 +1,7 @@
 //! Devices enter and leave stock guests that run: by orders, and by accident.
 
 use std::process::{Child, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use etherslot_lab::{Cache, Job, Level, Side, Story, wait_until};
 use serde_json::Value;
@@ -45,6 +44,16 @@ impl Writer {
         let at_work =
             format!("while [ $(awk '{{ print $5 }}' /sys/block/{block}/stat) -lt 50 ]; do sleep 0.1; done");
         machine.guest.check(&at_work, SOON).unwrap_or_else(|error| panic!("{error}\n{}", machine.host.log()));
+    }
+
+    /// Waits until it has written more than it has by now.
+    fn wait_for_more(&self, machine: &Machine) {
+        let block = self.disk.trim_start_matches("/dev/");
+        let more = format!(
+            "written() {{ awk '{{ print $5 }}' /sys/block/{block}/stat; }}; now=$(written); \
+             while [ $(written) -lt $((now + 50)) ]; do sleep 0.1; done"
+        );
+        machine.guest.check(&more, SOON).unwrap_or_else(|error| panic!("{error}\n{}", machine.host.log()));
     }
 
     /// Waits for its error.
@@ -219,13 +228,25 @@ fn a_disk_whose_box_dies_or_whose_cable_is_cut_is_removed_and_is_there_again_whe
     ));
     written.check(&machine, &disk).holds();
 
-    // Short of the grace, nothing but the driver's recovery: no device goes.
+    // Short of the grace no device goes: the driver is told, sets it up again, and the writer goes on.
+    let writer = Writer::start(&machine, &disk, 0xE511_0004);
+    writer.wait_at_work(&machine);
     let before = machine.host.log().matches("is not in the guest").count();
+    let begun = Instant::now();
     io_box.kill();
     io_box.restart(&config).unwrap();
-    sleep(Duration::from_secs(2));
+    writer.wait_for_more(&machine);
+    story.tell(format!(
+        "kill -9 of the box, which is back at once: written again after {:.1} s",
+        begun.elapsed().as_secs_f64()
+    ));
     assert_eq!(machine.host.log().matches("is not in the guest").count(), before);
     assert_eq!(machine.controllers(), 1);
+    let messages = machine.guest.dmesg(Level::Debug).unwrap();
+    assert!(
+        !messages.contains("timeout, aborting"),
+        "the driver did not have to find out by itself: {messages}"
+    );
 }
 
 #[test]
@@ -258,8 +279,9 @@ fn slots_for_any_device_take_what_is_given_to_their_host() {
 
     machine.host.process().kill();
     machine.host.restart(&machine.config).unwrap();
+    // It finds the three dead ones there, takes them out, and plugs in three that work.
     wait_until("the way out and in again", SOON, || {
-        machine.host.log().matches("is in the guest").count() >= 3
+        machine.host.log().matches("is in the guest").count() >= 6
     });
     machine.disk(3);
     machine.disk(4);

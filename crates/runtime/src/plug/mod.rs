@@ -185,6 +185,12 @@ impl Plugs {
                         let line = format!("pcie_aer_inject_error {bus} COMP_TIME");
                         ("human-monitor-command", json!({ "command-line": line }))
                     }
+                    // The link was down (Surprise Down, 6.2.10), which is fatal: the guest resets what is below the port, and the driver
+                    // sets its device up again. Without this it would wait for what it had asked for, as long as its own timeouts.
+                    Ask::Recover => {
+                        let line = format!("pcie_aer_inject_error {bus} SDN");
+                        ("human-monitor-command", json!({ "command-line": line }))
+                    }
                     Ask::Delete => ("device_del", json!({ "id": id })),
                 };
                 match ask {
@@ -192,6 +198,9 @@ impl Plugs {
                     Ask::Add => tracing::info!(device = id, bus, "plugging the device into the guest"),
                     Ask::Report => {
                         tracing::warn!(device = id, bus, "telling the guest that its device is silent");
+                    }
+                    Ask::Recover => {
+                        tracing::warn!(device = id, bus, "telling the guest that its device was away");
                     }
                     Ask::Delete => tracing::info!(device = id, "asking the guest to give the device back"),
                 }
@@ -246,7 +255,7 @@ impl Plugs {
                 (place.listed(is_there), String::new())
             }
             // QEMU says in words whether it did that; a port without error reporting is not worse off.
-            (Ask::Report, Ok(said)) => {
+            (Ask::Report | Ask::Recover, Ok(said)) => {
                 tracing::debug!(device = options.id, said = said.as_str(), "error reported");
                 (News::None, String::new())
             }

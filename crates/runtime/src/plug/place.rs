@@ -15,6 +15,8 @@ pub(super) enum Ask {
     Add,
     /// An error of the port above the device, which does not answer.
     Report,
+    /// One that tells the guest that the device was away, so that its driver begins anew at once.
+    Recover,
     /// `device_del`.
     Delete,
 }
@@ -48,6 +50,8 @@ pub(super) struct Place {
     gone_ns: Option<u64>,
     /// The guest is still to be told that the device does not answer.
     reports: bool,
+    /// The guest is still to be told that the device was away and is back.
+    recovers: bool,
     /// Nothing is asked for before.
     wait_ns: u64,
     was_refused: bool,
@@ -81,6 +85,7 @@ impl Place {
             is_recalled: false,
             gone_ns: None,
             reports: false,
+            recovers: false,
             wait_ns: 0,
             was_refused: false,
         }
@@ -91,7 +96,8 @@ impl Place {
         self.is_wanted = true;
         // Whoever wanted it back did so in a session that is over.
         self.is_recalled = false;
-        self.gone_ns = None;
+        // One that is back within the grace has lost all that the driver had set up.
+        self.recovers = self.gone_ns.take().is_some() && self.stage == Stage::In;
         self.reports = false;
     }
 
@@ -99,6 +105,7 @@ impl Place {
     pub(super) fn lost(&mut self, now_ns: u64) {
         self.is_recalled = false;
         self.gone_ns = Some(now_ns + self.grace_ns);
+        self.recovers = false;
     }
 
     /// The box wants the device back. False if the guest does not have it.
@@ -133,7 +140,7 @@ impl Place {
         let waits = match self.stage {
             Stage::Unknown { is_asked } => !is_asked,
             Stage::Out => self.is_wanted,
-            Stage::In => !self.is_wanted,
+            Stage::In => !self.is_wanted || self.recovers,
             Stage::Leaving => true,
             Stage::Adding => false,
         };
@@ -166,6 +173,7 @@ impl Place {
                 }
                 Some(self.leave(now_ns))
             }
+            Stage::In if std::mem::take(&mut self.recovers) => Some(Ask::Recover),
             Stage::Leaving => Some(self.leave(now_ns)),
             Stage::Unknown { .. } | Stage::Out | Stage::Adding | Stage::In => None,
         }
@@ -220,7 +228,7 @@ impl Place {
             Ask::Delete if is_missing => return self.left(),
             // It goes on leaving, and is asked again.
             Ask::Delete => {}
-            Ask::Report => self.wait_ns = 0,
+            Ask::Report | Ask::Recover => self.wait_ns = 0,
             Ask::Add | Ask::List => self.stage = Stage::Unknown { is_asked: false },
         }
         self.is_refused()
@@ -318,10 +326,12 @@ mod tests {
         place.attached();
         assert_eq!(place.left(), News::Out { is_recalled: false });
         assert_eq!(place.next(11 + GRACE_NS, false), Some(Ask::Add));
-        // One that is back in time is not touched.
+        // One that is back in time stays; its driver is told to begin anew.
         place.done(Ask::Add);
         place.lost(20 * GRACE_NS);
+        assert_eq!(place.next(20 * GRACE_NS, true), None);
         place.attached();
+        assert_eq!(place.next(21 * GRACE_NS, true), Some(Ask::Recover));
         assert_eq!(place.next(30 * GRACE_NS, true), None);
     }
 
@@ -403,7 +413,7 @@ mod tests {
                     all.push(match ask {
                         Ask::List => place.listed(qemu.has_it),
                         Ask::Add => { prop_assert!(!qemu.has_it); qemu.has_it = true; place.done(ask) }
-                        Ask::Report => place.done(ask),
+                        Ask::Report | Ask::Recover => place.done(ask),
                         Ask::Delete if !qemu.has_it => place.refused(now_ns, ask, true),
                         Ask::Delete => { qemu.is_leaving = true; place.done(ask) }
                     });
