@@ -23,6 +23,9 @@ pub enum BindError {
     /// Another process listens there.
     #[error("{0}: another process serves this socket: stop it, or choose another path")]
     InUse(PathBuf),
+    /// A node of this name runs here.
+    #[error("a node called {0:?} runs here ({1} is served): stop it, or choose another [node] name")]
+    SameName(String, PathBuf),
     /// What is there is not ours to remove.
     #[error("{0}: exists and is no socket: remove it, or choose another path")]
     NotASocket(PathBuf),

@@ -136,15 +136,19 @@ pub(crate) struct Control {
 
 impl Control {
     /// Makes the socket where `run` says, or in the usual folder, and lets it wake `sleeper`. Without the socket a node works all
-    /// the same, so only a path that was asked for is an error.
+    /// the same, so only a path that was asked for is an error; but not beside another node of this name, which is the same to others.
     pub(crate) fn open(run: &LoopOptions, sleeper: &Sleeper) -> Result<Self, BindError> {
         let usual = || folder().map(|folder| folder.join(file_name(&run.name))).ok_or(BindError::NoFolder);
         let server = match &run.control {
             Some(path) => Some(Server::bind(path)?),
-            None => usual()
-                .and_then(|path| Server::bind(&path))
-                .inspect_err(|error| tracing::warn!(%error, "no control socket"))
-                .ok(),
+            None => match usual().and_then(|path| Server::bind(&path)) {
+                Ok(server) => Some(server),
+                Err(BindError::InUse(path)) => return Err(BindError::SameName(run.name.clone(), path)),
+                Err(error) => {
+                    tracing::warn!(%error, "no control socket");
+                    None
+                }
+            },
         };
         if let Some(Server { desk, path }) = &server {
             if let (Some(group), Listening::Unix(listener)) = (run.control_group, desk.listening()) {

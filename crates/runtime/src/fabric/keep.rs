@@ -8,6 +8,7 @@ use etherslot_fabric::{Image, Leases};
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Assigned, Group};
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::StartError;
@@ -24,7 +25,7 @@ struct File {
     devices: Vec<Row>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
     name: String,
@@ -35,7 +36,7 @@ struct Row {
     ordered: Option<Ordered>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Ordered {
     /// `group`, `nobody`, or a host's ID.
@@ -48,13 +49,17 @@ struct Ordered {
 #[derive(Debug)]
 pub(super) struct Keeping {
     path: Option<PathBuf>,
+    /// Locked as long as this box may write the file.
+    _lock: Option<fs::File>,
+    /// Of devices that the box does not have now: their epochs have to go on when they are back.
+    absent: Vec<Row>,
     revision: Option<u64>,
     has_failed: bool,
 }
 
 impl Keeping {
     pub(super) const fn nowhere() -> Self {
-        Self { path: None, revision: None, has_failed: false }
+        Self { path: None, _lock: None, absent: Vec::new(), revision: None, has_failed: false }
     }
 
     /// Where the options say, or in the usual folder. Only a path that was asked for has to be possible.
@@ -75,11 +80,26 @@ impl Keeping {
             tracing::warn!(reason, "leases and orders are forgotten when the daemon ends");
             return Ok(Self::nowhere());
         }
-        Ok(Self { path, ..Self::nowhere() })
+        let Some(path) = path else { return Ok(Self::nowhere()) };
+        let in_the_way = path.with_extension("leases.lock");
+        match lock(&in_the_way) {
+            Ok(lock) => Ok(Self { path: Some(path), _lock: Some(lock), ..Self::nowhere() }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(StartError::Fabric(format!(
+                "state: another box keeps its leases in {}: stop it, or choose another [node] name or state",
+                path.display()
+            ))),
+            Err(error) if options.state.is_some() => {
+                Err(StartError::Fabric(format!("state: {}: {error}", in_the_way.display())))
+            }
+            Err(error) => {
+                tracing::warn!(%error, path = %in_the_way.display(), "leases and orders are forgotten when the daemon ends");
+                Ok(Self::nowhere())
+            }
+        }
     }
 
     /// Gives back what an earlier life has kept. A file that is there and can't be read is no reason to begin anew.
-    pub(super) fn restore(&self, now_ns: u64, leases: &mut Leases) -> Result<(), StartError> {
+    pub(super) fn restore(&mut self, now_ns: u64, leases: &mut Leases) -> Result<(), StartError> {
         let Some(path) = &self.path else { return Ok(()) };
         let failed = |reason: String| {
             let path = path.display();
@@ -95,8 +115,11 @@ impl Keeping {
         if file.version != 1 {
             return Err(failed(format!("version {} is not 1", file.version)));
         }
-        let rows: Option<Vec<Image>> = file.devices.iter().map(image).collect();
-        leases.restore(now_ns, rows.ok_or_else(|| failed("it has a value that is none".to_owned()))?);
+        let images: Option<Vec<Image>> = file.devices.iter().map(image).collect();
+        let images = images.ok_or_else(|| failed("it has a value that is none".to_owned()))?;
+        let is_here = |row: &Row| leases.image().any(|image| image.name.as_str() == row.name);
+        self.absent = file.devices.into_iter().filter(|row| !is_here(row)).collect();
+        leases.restore(now_ns, images);
         Ok(())
     }
 
@@ -106,7 +129,8 @@ impl Keeping {
             return;
         };
         self.revision = Some(leases.revision());
-        let file = File { version: 1, devices: leases.image().map(|image| row(&image)).collect() };
+        let here = leases.image().map(|image| row(&image));
+        let file = File { version: 1, devices: here.chain(self.absent.iter().cloned()).collect() };
         match replace(path, &file) {
             Ok(()) => self.has_failed = false,
             Err(error) if !self.has_failed => {
@@ -116,6 +140,13 @@ impl Keeping {
             Err(_) => {}
         }
     }
+}
+
+/// Holds the file `path` alone, until it is closed.
+fn lock(path: &Path) -> io::Result<fs::File> {
+    let file = fs::File::options().create(true).truncate(false).write(true).open(path)?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
 /// Whole or not at all.
@@ -202,6 +233,34 @@ mod tests {
         let mut after = leases();
         kept(&path).restore(1, &mut after).unwrap();
         assert_eq!(after.image().collect::<Vec<_>>(), before.image().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_epochs_of_devices_that_are_not_configured_for_a_while_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("box.leases");
+        let other = Name::new("other").unwrap();
+        let of = |name| Leases::new(LeaseConfig::default(), [DeviceConfig { name, group: None }]);
+        let mut before = leases();
+        before.admit(1, NodeId([3; 16]), Group::new(7), &Name::new("disk0").unwrap()).unwrap();
+        kept(&path).keep(&before);
+        let (mut keeping, mut between) = (kept(&path), of(other));
+        keeping.restore(1, &mut between).unwrap();
+        between.admit(1, NodeId([3; 16]), None, &other).unwrap();
+        keeping.keep(&between);
+        let mut after = leases();
+        kept(&path).restore(1, &mut after).unwrap();
+        assert_eq!(after.image().collect::<Vec<_>>(), before.image().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn two_boxes_do_not_keep_their_leases_in_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock_file = folder.path().join("box.leases.lock");
+        let first = lock(&lock_file).unwrap();
+        assert_eq!(lock(&lock_file).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(first);
+        lock(&lock_file).unwrap();
     }
 
     #[test]
