@@ -59,8 +59,12 @@ enum Command {
     /// Shows the fabric: hosts, boxes, devices, and who uses what.
     Ls(fabric::Ls),
     /// Gives a device to a host, or puts it into a group.
+    ///
+    /// A guest that has it is asked to let it go, and does, mounted or not: what a file system has not written yet is lost. Unmount first.
     Assign(fabric::Assign),
     /// Takes a device back: nobody has it until it is assigned again.
+    ///
+    /// A guest that has it is asked to let it go, and does, mounted or not: what a file system has not written yet is lost. Unmount first.
     Release(fabric::Release),
     /// Measures what a session carries over a link.
     #[command(subcommand)]

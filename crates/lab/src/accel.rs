@@ -31,6 +31,14 @@ impl Accel {
         }
     }
 
+    /// QEMU's options for it.
+    pub(crate) fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+
     fn parse(name: &str) -> Option<Self> {
         [Self::Kvm, Self::Tcg].into_iter().find(|accel| accel.name() == name)
     }

@@ -355,6 +355,20 @@ impl Files {
     }
 }
 
+/// QEMU for whoever brings the devices; with `boots`, a guest with a shell on this terminal.
+pub fn bare_qemu(cache: &Cache, boots: bool) -> Command {
+    let mut command = cache.qemu().command();
+    if boots {
+        let options = GuestOptions { console: Console::Terminal, ..GuestOptions::default() };
+        command.args(["-display", "none", "-vga", "none", "-no-reboot"]).args(cache.accel().arguments());
+        command.arg("-kernel").arg(cache.kernel()).arg("-initrd").arg(cache.initramfs());
+        command.arg("-append").arg(kernel_command_line(&options));
+        // The lab's own programs in the guest look for a second port.
+        command.args(["-serial", "mon:stdio", "-serial", "null"]);
+    }
+    command
+}
+
 fn connect(socket: &Path, process: &mut Process) -> Result<UnixStream> {
     let mut stream = None;
     process.wait_until("its socket", SOCKET_TIMEOUT, |_| {
@@ -394,10 +408,7 @@ fn launch(run: &Run, cache: &Cache, options: &GuestOptions, name: &str, files: &
 fn machine(command: &mut Command, accel: Accel, options: &GuestOptions) {
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-vga", "none"]);
     command.args(["-machine", "q35,memory-backend=m0,smbus=off,sata=off,usb=off,vmport=off,i8042=off"]);
-    match accel {
-        Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-        Accel::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
-    };
+    command.args(accel.arguments());
     command.arg("-smp").arg(options.cpus.to_string());
     command.arg("-m").arg(options.memory_mib.to_string());
     // Shared memory that a vfio-user server can map.

@@ -44,7 +44,7 @@ pub use cache::{Cache, KERNELS, KernelSource};
 pub use capture::{Capture, Captured, Keep};
 pub use daemon::{Daemon, Role, etherslot_binary, etherslot_command};
 pub use error::{Error, Result};
-pub use guest::{Console, Guest, GuestDevice, GuestFile, GuestOptions, Level};
+pub use guest::{Console, Guest, GuestDevice, GuestFile, GuestOptions, Level, bare_qemu};
 pub use keys::{KEY_VARIABLE, node_keys};
 pub use net::{
     BOX_MAC, Ethernet, HOST_MAC, INTERFACE, Net, NetOptions, SECOND_BOX_MAC, SECOND_HOST_MAC,

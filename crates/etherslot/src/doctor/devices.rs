@@ -114,9 +114,7 @@ fn monitor(machine: &dyn Machine, path: &Path, findings: &mut Findings) {
     match machine.entry(path) {
         None => findings.hint(
             format!("{shown} is not there: no guest runs that devices could enter"),
-            format!(
-                "QEMU makes it: -chardev socket,id=es,path={shown},server=on,wait=off -mon chardev=es,mode=control"
-            ),
+            format!("QEMU makes it: -qmp unix:{shown},server=on,wait=off"),
         ),
         Some(entry) if !entry.is_writable => findings.impossible(
             format!("this user may not use QEMU's monitor {shown}"),
@@ -129,7 +127,7 @@ fn monitor(machine: &dyn Machine, path: &Path, findings: &mut Findings) {
 /// Looks at QEMU; `is_needed`: there are slots for it.
 pub(super) fn qemu(machine: &dyn Machine, program: &str, is_needed: bool, findings: &mut Findings) {
     findings.about("qemu", program.to_owned());
-    let newer = "QEMU 10.1 or newer: Debian 12 has it in bookworm-backports";
+    let newer = "QEMU 10.1 or newer, with vfio-user-pci: Debian 13 has it in trixie-backports; elsewhere `./run lab qemu` of Etherslot's sources fetches and runs it";
     let Some(version) = machine.run(program, &["--version"]) else {
         let what = format!("{program} is not there: virtual machines need one");
         if is_needed {

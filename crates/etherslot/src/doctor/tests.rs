@@ -306,7 +306,7 @@ fn without_a_configuration_nothing_is_impossible() {
 fn a_guests_monitor_that_is_not_there_or_not_for_this_user_is_told() {
     let host = HOST.replace("[[slot]]", "[fabric]\n[[slot]]").replace("box = \"10.0.0.2:4700\"\n", "")
         + "hot_plug = { monitor = \"/run/vm/qmp\", bus = \"rp0\" }\n";
-    only(&with(&host, |_| {}), Verdict::Hint, "no guest runs", "-chardev socket,id=es,path=/run/vm/qmp");
+    only(&with(&host, |_| {}), Verdict::Hint, "no guest runs", "-qmp unix:/run/vm/qmp,server=on");
     let there = Entry { is_folder: false, bytes: 0, ..FOLDER };
     assert_eq!(with(&host, |machine| machine.has("/run/vm/qmp", there)), []);
     let anothers = Entry { is_writable: false, ..there };

@@ -35,6 +35,15 @@ enum Command {
     Shell(Setting),
     /// Run one command in such a guest, and print what it prints
     Exec(shell::Exec),
+    /// The lab's QEMU, for guests of your own: everything that follows are its options
+    Qemu {
+        /// Boot the lab's kernel and programs, with a shell on this terminal
+        #[arg(long)]
+        guest: bool,
+        /// QEMU's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        options: Vec<String>,
+    },
     /// Remove the cache, and what killed runs have left behind
     Clean,
 }
@@ -65,6 +74,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(arguments) => demo::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Shell(setting) => shell::shell(&setting).map(|()| ExitCode::SUCCESS),
         Command::Exec(exec) => shell::exec(&exec),
+        Command::Qemu { guest, options } => shell::qemu(guest, &options),
         Command::Clean => {
             Run::clean_stale().context("clean up after killed runs")?;
             Cache::remove().context("remove the cache")?;

@@ -1,12 +1,13 @@
 //! A guest for a person, or for one command.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin, stdout};
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use etherslot_lab::{Cache, Console, Guest, RigBase, Run};
+use etherslot_lab::{Cache, Console, Guest, KERNELS, RigBase, Run, bare_qemu};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use crate::setting::{self, Setting, clean_up_on_signals};
@@ -72,4 +73,11 @@ pub(crate) fn shell(setting: &Setting) -> Result<()> {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
     }
     result
+}
+
+/// Becomes the lab's QEMU.
+pub(crate) fn qemu(boots: bool, options: &[String]) -> Result<ExitCode> {
+    let cache = setting::cache(&KERNELS[0])?;
+    let error = bare_qemu(&cache, boots).args(options).exec();
+    Err(error).context("start QEMU")
 }
