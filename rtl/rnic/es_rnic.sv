@@ -160,6 +160,9 @@ module es_rnic #(
 
   // ---- QP Functions: SQ and ORRQ ---------------------------------------------------------------------------------------------------------
 
+  es_rnic_pkg::job_t early;
+  logic early_valid, early_ready, late_valid;
+  logic [127:0] late;
   es_rnic_pkg::job_t sq_job, read_job, job, urgent, answer;
   logic sq_job_valid, sq_job_ready, job_valid, job_ready, job_is_read, done, urgent_valid, urgent_ready, answer_valid, answer_ready;
   logic [2:0] done_cause;

@@ -32,11 +32,17 @@ module es_rnic_requester #(
     input  wire               m_axi_rvalid,
     output logic              m_axi_rready,
 
-    output es_rnic_pkg::job_t       job,
-    output logic                    job_valid,
-    input  wire                     job_ready,
-    input  wire                     done,
-    input  wire               [2:0] done_cause,
+    output es_rnic_pkg::job_t         job,
+    output logic                      job_valid,
+    input  wire                       job_ready,
+    // A Read Request that begins to leave when the first word of its WQE has come; the rest comes with late_valid.
+    output es_rnic_pkg::job_t         early,
+    output logic                      early_valid,
+    input  wire                       early_ready,
+    output logic              [127:0] late,
+    output logic                      late_valid,
+    input  wire                       done,
+    input  wire               [  2:0] done_cause,
 
     // To the Completion Manager: a WQE has begun.
     output logic [$clog2(QPS)-1:0] note_slot,
@@ -202,6 +208,7 @@ module es_rnic_requester #(
   logic [32:0] total;
   logic is_inline, is_read, is_send, is_write, allowed, flush, may_begin, go;
   logic [7:0] status;
+  logic sends, gone_early;  // its Read Request has begun to leave
   logic busy;  // a job is with the segment generator
 
   // A WQE with one SGE at most is used as soon as its first 48 bytes are there, in the clock in which they come.
@@ -247,7 +254,9 @@ module es_rnic_requester #(
     status = flush ? 8'd5 : !allowed ? 8'd2 : total > 33'h8000_0000 ? 8'd1 : 8'd0;
     // Behind a fence, and with the ORRQ full, a WQE waits. No other begins before it.
     may_begin = status != '0 || ((!flags[1] || !reading[slot]) && (!is_read || sink_room[slot]));
-    go = now_valid && !busy && may_begin;
+    go = now_valid && !busy && (may_begin || gone_early);
+    early_valid = coming && !now_valid && !gone_early && (beat != '0 || m_axi_rvalid) && is_read && allowed && sges <= 8'd1 && !flags[1] &&
+        !flush && !busy && sink_room[slot];
 
     sink_stag = {4'hF, serial[slot], 8'd0};
 
@@ -289,7 +298,12 @@ module es_rnic_requester #(
         es_rnic_pkg::be32(sink_stag)
       };
     end
-    job_valid = go && status == '0 && opcode != es_rnic_pkg::WqeNothing;
+    early = job;
+    late  = {job.body[223:96]};
+    // What is not allowed, and is on its way, asks for nothing.
+    if (status != '0) late[31:0] = '0;
+    job_valid = go && !gone_early && status == '0 && opcode != es_rnic_pkg::WqeNothing;
+    sends = go && (job_valid || gone_early);
 
     sink0 = sge0;
     sink1 = sge1;
@@ -301,24 +315,29 @@ module es_rnic_requester #(
     note_opcode = opcode;
     note_signaled = flags[0] || context_now.signal_all;
     note_bytes = total[31:0];
-    note_message = message[slot] + 32'(job_valid);
+    note_message = message[slot] + 32'(sends);
     note_status = status;
-    note_read = job_valid && is_read;
+    note_read = sends && is_read && status == '0;
   end
   assign wqe_taken  = go && (!job_valid || job_ready);
-  assign sink_valid = wqe_taken && job_valid && is_read;
+  assign sink_valid = wqe_taken && note_read;
+  assign late_valid = wqe_taken && gone_early;
   assign note_valid = wqe_taken;
 
   always_ff @(posedge clk) begin
     job_failed <= done && busy && done_cause != es_rnic_pkg::Fine;
     if (done) busy <= 1'b0;
+    if (early_valid && early_ready) gone_early <= 1'b1;
     if (done && busy && done_cause != es_rnic_pkg::Fine) broken[job_slot] <= 1'b1;
     if (note_valid && note_status != '0) broken[slot] <= 1'b1;
     if (enter_valid && enter_state == es_rnic_pkg::Reset) broken[enter_slot] <= 1'b0;
     if (wqe_taken) begin
+      gone_early <= 1'b0;
       if (job_valid) begin
         busy <= 1'b1;
         job_slot <= slot;
+      end
+      if (sends) begin
         message[slot] <= message[slot] + 1'b1;
         if (is_send) msn0[slot] <= msn0[slot] + 1'b1;
         if (is_read) begin
@@ -333,7 +352,8 @@ module es_rnic_requester #(
       msn1[enter_slot] <= 32'd1;
     end
     if (rst) begin
-      busy   <= 1'b0;
+      busy <= 1'b0;
+      gone_early <= 1'b0;
       broken <= '0;
       for (int i = 0; i < QPS; i++) serial[i] <= '0;
     end

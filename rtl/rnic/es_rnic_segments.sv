@@ -29,6 +29,13 @@ module es_rnic_segments #(
     input  wire                    job_valid,
     output logic                   job_ready,
 
+    // A Read Request whose last 16 bytes (length, source) come later: it begins to leave before its WQE has come whole.
+    input  wire es_rnic_pkg::job_t         early,
+    input  wire                            early_valid,
+    output logic                           early_ready,
+    input  wire                    [127:0] late,         // byte 0 in bits 7:0
+    input  wire                            late_valid,
+
     output logic       done,
     output logic [2:0] done_cause,
 
@@ -71,6 +78,7 @@ module es_rnic_segments #(
     logic              untagged;
     logic              last;      // ends the segment
     logic              fill;      // zeros in place of what is read
+    logic              late;      // its last 16 bytes come beside
     logic              head;
   } op_t;
 
@@ -112,15 +120,17 @@ module es_rnic_segments #(
   logic [13:0] data_bytes;
   logic last;
   logic [LC:0] to_cut, piece;
+  logic put_early, late_waits, late_have;
+  logic [127:0] late_kept;
   logic put_urgent, put_head, put_piece, put_fill, can_put;
 
   // A head is put with its record; a piece with its read.
   assign can_put = op_ready && seg_ready && (!m_axi_arvalid || m_axi_arready);
 
   always_comb begin
-    source = urgent_valid ? urgent : now;
-    last = urgent_valid || left <= 32'(segment_bytes);
-    data_bytes = urgent_valid || now.body_bytes != 0 ? '0 : last ? left[13:0] : segment_bytes;
+    source = urgent_valid ? urgent : state == Idle ? early : now;
+    last = urgent_valid || put_early || left <= 32'(segment_bytes);
+    data_bytes = urgent_valid || put_early || now.body_bytes != 0 ? '0 : last ? left[13:0] : segment_bytes;
     header = es_rnic_pkg::ddp_header(source.qp, source.untagged, last, source.opcode, source.stag, source.qn, source.to);
     // The address is used in the clock in which it is found.
     from_now = found ? address : from;
@@ -139,11 +149,14 @@ module es_rnic_segments #(
   assign put_piece = state == Piece && here && !absent && can_put;
   assign put_fill = state == Fill && can_put;
   assign urgent_ready = put_urgent;
-  assign job_ready = state == Idle && !urgent_valid;
+  assign put_early = early_valid && state == Idle && !urgent_valid && !late_waits && can_put;
+  assign early_ready = put_early;
+  assign job_ready = state == Idle && !urgent_valid && !early_valid;
 
   always_comb begin
     op = '0;
-    op.head = put_urgent || put_head;
+    op.head = put_urgent || put_early || put_head;
+    op.late = put_early;
     op.fill = put_fill;
     op.untagged = source.untagged;
     if (op.head) begin
@@ -156,9 +169,9 @@ module es_rnic_segments #(
       op.last = 14'(piece) == segment_left;
     end
   end
-  assign op_valid = put_urgent || put_head || put_piece || put_fill;
+  assign op_valid = put_urgent || put_early || put_head || put_piece || put_fill;
   assign seg = {16'(op.count) + 16'(data_bytes), source.peer, source.stream};
-  assign stat_segment = put_urgent || put_head;
+  assign stat_segment = put_urgent || put_early || put_head;
   assign stat_bytes = data_bytes;
 
   always_ff @(posedge clk) begin
@@ -302,7 +315,7 @@ module es_rnic_segments #(
       .clk,
       .rst,
       .s_data (seg),
-      .s_valid(put_urgent || put_head),
+      .s_valid(put_urgent || put_early || put_head),
       .s_ready(seg_ready),
       .m_data ({m_seg_length, m_seg_peer, m_seg_stream}),
       .m_valid(m_seg_valid),
@@ -314,30 +327,50 @@ module es_rnic_segments #(
   logic [LC:0] gone, rest;  // bytes of the operation
   logic [8*HEAD-1:0] behind, head_bytes;
   logic [LB:0] room, step, step_first;
-  logic begun, ready, ends, give;
+  logic begun, ready, ends, give, head_here;
   logic [DATA_W-1:0] pack_data;
+  logic [383:0] late_view;
 
   assign rest = made.count - gone;
   // A head begins with the bytes that leave the rest of its header whole beats.
   assign step_first = made.untagged ? (LB + 1)'(B >= 32 ? 20 : 20 % B == 0 ? B : 20 % B) : (LB + 1)'(B >= 32 ? 16 : B);
-  assign room = begun ? (LB + 1)'(B) : made.head ? step_first : (LB + 1)'(B) - {1'b0, made.offset};
+  assign room = begun ? (LB + 1)'(B) : made.head ? (made.last ? (LB + 1)'(B) : step_first) : (LB + 1)'(B) - {1'b0, made.offset};
   assign step = rest < (LC + 1)'(room) ? rest[LB:0] : room;
   assign ends = rest == (LC + 1)'(step);
   assign head_bytes = begun ? behind : made.bytes;
-  assign pack_data = made.head ? head_bytes[DATA_W-1:0] : made.fill ? '0 : m_axi_rdata;
-  assign give = made_valid && (made.head || made.fill || m_axi_rvalid);
+  // The bytes that come late take their place behind the first 32.
+  assign late_view = {late_have ? late_kept : late, made.bytes[255:0]};
+  always_comb begin
+    pack_data = m_axi_rdata;
+    if (made.head) pack_data = head_bytes[DATA_W-1:0];
+    if (made.late) pack_data = DATA_W'({128'b0, late_view} >> {gone[5:0], 3'b000});
+    if (made.fill) pack_data = '0;
+  end
+  assign head_here = !made.late || gone + (LC + 1)'(step) <= (LC + 1)'(32) || late_have || late_valid;
+  assign give = made_valid && (made.head ? head_here : made.fill || m_axi_rvalid);
   assign made_ready = give && ready && ends;
   assign m_axi_rready = made_valid && !made.head && !made.fill && ready;
 
   always_ff @(posedge clk) begin
+    if (put_early) late_waits <= 1'b1;
+    if (late_valid) begin
+      late_kept <= late;
+      late_have <= 1'b1;
+    end
+    if (made_ready && made.late) begin
+      late_waits <= 1'b0;
+      late_have  <= 1'b0;
+    end
     if (give && ready) begin
       gone   <= ends ? '0 : gone + (LC + 1)'(step);
       begun  <= !ends;
-      behind <= begun ? behind >> DATA_W : head_bytes >> {step_first, 3'b000};
+      behind <= begun || made.last ? head_bytes >> DATA_W : head_bytes >> {step_first, 3'b000};
     end
     if (rst) begin
-      gone  <= '0;
+      gone <= '0;
       begun <= 1'b0;
+      late_waits <= 1'b0;
+      late_have <= 1'b0;
     end
   end
 

@@ -1,6 +1,8 @@
 """es_rnic: two QPs of one core talk to each other over the link, data in host memory; and bad segments from a peer that the test plays."""
 
+import json
 import random
+from pathlib import Path
 
 import cocotb
 
@@ -115,6 +117,51 @@ async def a_fence_waits_for_reads(dut):
     assert (await core.completion(2))[:2] == (2, 0)
     opcodes = [packet[3] & 15 for _, packet in core.sent]
     assert opcodes.index(0) > max(at for at, opcode in enumerate(opcodes) if opcode == 2)
+
+
+@cocotb.test()
+async def segments_are_those_of_the_vectors(dut):
+    """What the test takes for a segment is what vectors/ say; what the core sends is what the test takes for it."""
+    codes = {"write": 0, "read_request": 1, "read_response": 2, "send": 3, "send_solicited": 5, "synchronise": 12, "acknowledge": 13}
+    held = 0
+    for entry in json.loads((Path(__file__).parents[2] / "vectors" / "segments.json").read_text()):
+        fields = entry.get("fields", {})
+        if not entry.get("canonical") or fields["opcode"] not in codes:
+            continue
+        place = {"tagged": (fields["stag"], int(fields["to"], 16))} if "to" in fields else {
+            "untagged": tuple(fields[name] for name in ("ulp", "qn", "msn", "mo"))}
+        made = segment(fields["qp"], codes[fields["opcode"]], bytes.fromhex(fields["data"]), fields["last"], **place)
+        assert made.hex() == entry["bytes"], entry["name"]
+        held += 1
+    assert held > 10
+    core = await pair(dut)
+    core.sent.clear()
+    await core.fill(3, receive_wqe(1, [sge(SINK, core.sink, 4000)]))
+    await core.post(2, send_wqe(rnic.WRITE, 1, [sge(SOURCE, core.source, 1500)], (core.sink, SINK + 1)))
+    await core.completion(2)
+    await core.post(2, send_wqe(rnic.SEND, 2, [sge(SOURCE, core.source, 1500)], flags=rnic.SIGNALED | rnic.SOLICITED))
+    await core.completion(2)
+    await core.post(2, send_wqe(rnic.READ, 3, [sge(SINK, core.sink, 77)], (core.source, SOURCE + 9)))
+    await core.completion(2)
+    data = bytes(core.memory[SOURCE : SOURCE + 1500])
+    request = (15 << 28).to_bytes(4, "big") + bytes(8) + (77).to_bytes(4, "big") + core.source.to_bytes(4, "big") + (SOURCE + 9).to_bytes(8, "big")
+    wanted = [
+        segment(3, 0, data[:1472], False, tagged=(core.sink, SINK + 1)), segment(3, 0, data[1472:], True, tagged=(core.sink, SINK + 1473)),
+        segment(2, 13, untagged=(0, 4, 2, 0)),
+        segment(3, 5, data[:1472], False, untagged=(0, 0, 1, 0)), segment(3, 5, data[1472:], True, untagged=(0, 0, 1, 1472)),
+        segment(2, 13, untagged=(0, 4, 3, 0)), segment(3, 1, request, untagged=(0, 1, 1, 0)),
+        segment(2, 13, untagged=(0, 4, 4, 0)), segment(2, 2, data[9:86], tagged=(15 << 28, 0)),
+    ]
+    assert [packet.hex() for _, packet in core.sent] == [packet.hex() for packet in wanted]
+
+
+@cocotb.test()
+async def a_read_of_more_than_a_message_fails_and_brings_nothing(dut):
+    core = await pair(dut)
+    await core.post(2, send_wqe(rnic.READ, 1, [sge(SINK, core.sink, 0x80000001)], (core.source, SOURCE)))
+    assert (await core.completion(2))[:2] == (1, 1)
+    requests = [packet for _, packet in core.sent if packet[3] & 15 == 1]
+    assert all(packet[32:36] == bytes(4) for packet in requests)
 
 
 BAD = {
