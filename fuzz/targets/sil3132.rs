@@ -48,13 +48,7 @@ fn start(machine: &mut Machine<Sil3132>) {
 }
 
 /// Lays a command into memory, and activates its slot.
-fn issue(
-    machine: &mut Machine<Sil3132>,
-    slot: u8,
-    options: u8,
-    fis: &[u8; 20],
-    entries: &[(u64, u32, u32)],
-) {
+fn issue(machine: &mut Machine<Sil3132>, slot: u8, options: u8, fis: &[u8; 20], entries: &[(u64, u32, u32)]) {
     let block = BLOCKS + u64::from(slot) * 0x400;
     machine.memory.store(block, &[options, 0, 0, 0, 0, 0, 0, 0]);
     machine.memory.store(block + 8, fis);

@@ -20,9 +20,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherslot_runtime::options::{
     ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, Group,
-    HostOptions, Interrupts, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name, NicOptions,
-    NvmeOptions, PublicKey, Routes, SataController, SataOptions, SecurityOptions, SessionOptions,
-    SlotOptions, StoreOptions, Wanted,
+    HostOptions, Interrupts, LinkKind, LinkOptions, ListenAddress, LoopOptions, MAX_PAYLOAD_BYTES, Name,
+    NicOptions, NvmeOptions, PublicKey, RnicOptions, Routes, SataController, SataOptions, SecurityOptions,
+    SessionOptions, SlotOptions, StoreOptions, Wanted,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -138,6 +138,13 @@ struct Device {
     /// Bytes of a DC buffer.
     #[serde(default, deserialize_with = "value::dc_bytes")]
     size: Option<u64>,
+    /// The link of an RNIC, as in `packet:eth1`; who is there; and that it is not protected.
+    #[serde(default)]
+    link: Option<String>,
+    #[serde(default, deserialize_with = "value::addresses")]
+    peers: Vec<Address>,
+    #[serde(default)]
+    plaintext: bool,
     /// Bytes a second at most.
     #[serde(default, deserialize_with = "value::rate")]
     rate: Option<NonZeroU64>,
@@ -174,6 +181,7 @@ enum Kind {
     #[serde(rename = "82576")]
     E82576,
     Sil3132,
+    Rnic,
 }
 
 impl Kind {
@@ -184,6 +192,7 @@ impl Kind {
             Self::Dc => "dc",
             Self::E82576 => "82576",
             Self::Sil3132 => "sil3132",
+            Self::Rnic => "rnic",
         }
     }
 }
@@ -406,6 +415,9 @@ fn device_options(
         cmb_bytes,
         owners,
         size,
+        link,
+        peers,
+        plaintext,
         rate,
         namespaces,
         ports,
@@ -434,7 +446,7 @@ fn device_options(
     );
     let group = group.or_else(|| fabric?.group);
     let (is_nvme, is_ahci, is_dc) = (kind == Kind::Nvme, kind == Kind::Ahci, kind == Kind::Dc);
-    let is_nic = kind == Kind::E82576;
+    let (is_nic, is_rnic) = (kind == Kind::E82576, kind == Kind::Rnic);
     let is_sata = is_ahci || kind == Kind::Sil3132;
     // Each key, whether it is there, and whether it belongs to the kind.
     let keys = [
@@ -448,6 +460,9 @@ fn device_options(
         ("size", size.is_some(), is_dc),
         ("mac", mac.is_some(), is_nic),
         ("network", network.is_some(), is_nic),
+        ("link", link.is_some(), is_rnic),
+        ("peers", !peers.is_empty(), is_rnic),
+        ("plaintext", plaintext, is_rnic),
     ];
     let stray = keys.into_iter().find(|&(_, is_there, belongs)| is_there && !belongs);
     if let Some((key, ..)) = stray {
@@ -473,8 +488,34 @@ fn device_options(
             DeviceKind::Dc { bytes }
         }
         Kind::E82576 => DeviceKind::E82576(NicOptions { mac, network: network::options(&name, network)? }),
+        Kind::Rnic => DeviceKind::Rnic(rnic_options(&name, link, peers, plaintext)?),
     };
     Ok(DeviceOptions { name, serial, group, failover, owners, kind })
+}
+
+fn rnic_options(
+    name: &str,
+    link: Option<String>,
+    peers: Vec<Address>,
+    is_plaintext: bool,
+) -> Result<RnicOptions> {
+    let text = link.with_context(|| {
+        format!("[[device]] {name:?} is an RNIC and needs a link of its own, as in link = \"packet:eth1\"")
+    })?;
+    let link: LinkKind = text.parse()?;
+    ensure!(
+        matches!(link, LinkKind::Packet { .. } | LinkKind::Udp { .. } | LinkKind::Xdp { .. }),
+        "[[device]] {name:?}: the link of an RNIC is of the kind packet, xdp or udp"
+    );
+    ensure!(
+        !peers.is_empty(),
+        "[[device]] {name:?} has nobody to speak with: add peers, the addresses of other RNICs"
+    );
+    ensure!(
+        is_plaintext,
+        "[[device]] {name:?}: what an RNIC sends is not protected: say plaintext = true if only those whom you trust are on its link"
+    );
+    Ok(RnicOptions { link, peers })
 }
 
 fn nvme_options(

@@ -6,11 +6,14 @@ use std::path::Path;
 use etherslot_devices::dc::DcBuffer;
 use etherslot_devices::e82576::{Config as NicConfig, E82576};
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
+use etherslot_devices::rnic::{Config as RnicConfig, Frames, Rnic, Sessions};
 use etherslot_devices::sata::{Ahci, Bay, Bays, Config as SataConfig, Drive, Sil3132};
 use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
+use etherslot_netio::{Address, Port};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::Function;
+use etherslot_session::Config as SessionConfig;
 use etherslot_storage::Medium;
 use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_storage::paced::{Paced, Rate};
@@ -25,12 +28,12 @@ use crate::events;
 use crate::fabric::{self, Fabric};
 use crate::network::Network;
 use crate::options::{
-    Backing, BoxOptions, DeviceKind, DeviceOptions, NicOptions, NvmeOptions, SataController, SataOptions,
-    StoreOptions, Via,
+    Backing, BoxOptions, DeviceKind, DeviceOptions, LinkOptions, NicOptions, NvmeOptions, RnicOptions,
+    SataController, SataOptions, SessionOptions, StoreOptions, Via,
 };
 use crate::stat;
 use crate::station::Station;
-use crate::{StartError, format_file, identity};
+use crate::{StartError, format_file, identity, link};
 
 /// A device, and what wakes the daemon for it.
 struct Made {
@@ -45,12 +48,13 @@ struct Made {
 /// A Function, and the bytes that it keeps.
 type Model = (Box<dyn Function>, u64);
 
-fn make(options: &DeviceOptions) -> Result<Made, StartError> {
+fn make(options: &DeviceOptions, session: &SessionOptions) -> Result<Made, StartError> {
     let failed = |reason: String| StartError::Device { device: options.name.clone(), reason };
     let (mut wakers, mut network) = (Vec::new(), None);
     let (function, bytes): Model = match &options.kind {
         DeviceKind::Nvme(nvme) => make_nvme(options, nvme, &mut wakers)?,
         DeviceKind::Sata(sata) => make_sata(options, sata, &mut wakers)?,
+        DeviceKind::Rnic(rnic) => (make_rnic(options, rnic, session, &mut wakers)?, 0),
         DeviceKind::Dc { bytes } => {
             let buffer = DcBuffer::new(*bytes, number_of(&options.serial));
             (Box::new(buffer.map_err(|error| failed(error.to_string()))?), *bytes)
@@ -116,6 +120,44 @@ fn make_nvme(
     let nvme = Nvme::new(config)
         .map_err(|error| StartError::Device { device: options.name.clone(), reason: error.to_string() })?;
     Ok((Box::new(nvme), bytes))
+}
+
+fn make_rnic(
+    options: &DeviceOptions,
+    rnic: &RnicOptions,
+    session: &SessionOptions,
+    wakers: &mut Vec<OwnedFd>,
+) -> Result<Box<dyn Function>, StartError> {
+    let link = LinkOptions { kind: rnic.link.clone(), capture: None, impair: None };
+    let port = link::open(&link)?;
+    if let Some(fd) = port.fd() {
+        wakers.push(fd.try_clone_to_owned()?);
+    }
+    tracing::info!(device = options.name, address = %port.address(), peers = rnic.peers.len(), "RNIC has its link");
+    let session = link::session_config(session, &options.name, port.max_frame_bytes());
+    let session = SessionConfig { paths: 1, ..session };
+    let sessions = Sessions::new(RnicPort(port), &session, &rnic.peers, identity::seed());
+    let config = RnicConfig { serial: number_of(&options.serial), ..RnicConfig::default() };
+    let rnic = Rnic::new(config, Box::new(sessions))
+        .map_err(|error| StartError::Device { device: options.name.clone(), reason: error.to_string() })?;
+    Ok(Box::new(rnic))
+}
+
+/// The Port of an RNIC.
+struct RnicPort(Box<dyn Port>);
+
+impl Frames<Address> for RnicPort {
+    fn tick(&mut self, now_ns: u64) {
+        self.0.tick(now_ns);
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(&Address, &[u8])) -> usize {
+        self.0.receive(take)
+    }
+
+    fn send(&mut self, to: &Address, frames: &[&[u8]]) -> usize {
+        self.0.send(to, frames)
+    }
 }
 
 fn make_sata(
@@ -231,7 +273,7 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     let (mut wakers, mut networks) = (Vec::new(), Vec::new());
     let mut told = Vec::new();
     for device in &options.devices {
-        let made = make(device)?;
+        let made = make(device, &options.session)?;
         told.push(made.told);
         functions.push((made.name, made.endpoint));
         wakers.extend(made.wakers);

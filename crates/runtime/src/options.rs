@@ -283,7 +283,7 @@ impl DeviceOptions {
         match &self.kind {
             DeviceKind::Nvme(nvme) => &nvme.namespaces,
             DeviceKind::Sata(sata) => &sata.disks,
-            DeviceKind::Dc { .. } | DeviceKind::E82576(_) => &[],
+            DeviceKind::Dc { .. } | DeviceKind::E82576(_) | DeviceKind::Rnic(_) => &[],
         }
     }
 }
@@ -302,6 +302,17 @@ pub enum DeviceKind {
     },
     /// An Ethernet controller, Intel 82576.
     E82576(NicOptions),
+    /// An RNIC.
+    Rnic(RnicOptions),
+}
+
+/// An RNIC.
+#[derive(Debug)]
+pub struct RnicOptions {
+    /// Its own link; what it carries is not protected.
+    pub link: LinkKind,
+    /// The RNICs that it speaks with: the sessions that its peer table names by number.
+    pub peers: Vec<Address>,
 }
 
 /// An NVMe controller.

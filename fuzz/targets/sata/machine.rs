@@ -224,12 +224,14 @@ pub(crate) fn fis(input: &mut Input<'_>) -> [u8; 20] {
     }
     if input.once_in(8) {
         let count = input.below(20);
-        fis[..count].copy_from_slice(&{
-            let mut any = [0; 20];
-            let given = input.bytes(count);
-            any[..given.len()].copy_from_slice(given);
-            any
-        }[..count]);
+        fis[..count].copy_from_slice(
+            &{
+                let mut any = [0; 20];
+                let given = input.bytes(count);
+                any[..given.len()].copy_from_slice(given);
+                any
+            }[..count],
+        );
     }
     fis
 }

@@ -22,6 +22,9 @@ const RETRY_NS: u64 = 50_000_000;
 
 /// Where frames go and come from.
 pub trait Frames<A> {
+    /// Tells the time.
+    fn tick(&mut self, _now_ns: u64) {}
+
     /// Hands over frames that have come, some at a time; how many. 0 if there is none.
     fn receive(&mut self, take: &mut dyn FnMut(&A, &[u8])) -> usize;
 
@@ -280,6 +283,7 @@ impl<A: Copy + Eq, F: Frames<A>> Network for Sessions<A, F> {
     fn poll(&mut self, now_ns: u64) -> bool {
         let Self { frames, core } = self;
         let mut any = false;
+        frames.tick(now_ns);
         // What came before has to have been taken: so no more is kept here than one burst of frames brings.
         while core.inbox.segments.is_empty()
             && frames.receive(&mut |from, frame| core.take(now_ns, from, frame)) != 0

@@ -2,5 +2,9 @@
 
 #[path = "../nvme/bus.rs"]
 mod bus;
+mod chaos;
+mod hostile;
 mod pair;
+mod registers;
 mod traffic;
+mod windows;

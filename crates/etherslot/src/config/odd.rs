@@ -144,7 +144,7 @@ impl Odd<'_> {
             let table = match device.kind {
                 DeviceKind::Nvme(_) => "namespace",
                 DeviceKind::Sata(_) => "disk",
-                DeviceKind::Dc { .. } | DeviceKind::E82576(_) => continue,
+                DeviceKind::Dc { .. } | DeviceKind::E82576(_) | DeviceKind::Rnic(_) => continue,
             };
             for namespace in device.stores() {
                 match &namespace.backing {

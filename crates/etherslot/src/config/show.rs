@@ -224,6 +224,7 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
         }
         DeviceKind::Dc { .. } => ("dc", None, ""),
         DeviceKind::E82576(_) => ("82576", None, ""),
+        DeviceKind::Rnic(_) => ("rnic", None, ""),
     };
     page.text("kind", kind_name);
     page.text("name", name);
@@ -257,6 +258,11 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
         DeviceKind::Sata(_) => {}
         DeviceKind::Dc { bytes } => page.text("size", format_args!("{bytes} B")),
         DeviceKind::E82576(nic) => of_nic(page, nic),
+        DeviceKind::Rnic(rnic) => {
+            page.text("link", &rnic.link);
+            page.texts("peers", &rnic.peers);
+            page.value("plaintext", true);
+        }
     }
     for store in device.stores() {
         page.table(table);

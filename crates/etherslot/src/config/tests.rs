@@ -136,6 +136,25 @@ fn refuses<F: File<Options: std::fmt::Debug>>(good: &str, cases: &[Case]) {
 }
 
 #[test]
+fn an_rnic_has_a_link_and_peers_and_says_that_it_is_not_protected() {
+    let rnic = "\n[[device]]\nkind = \"rnic\"\nname = \"rnic\"\nserial = \"R\"\nlink = \"udp:127.0.0.1:4790\"\npeers = [\"127.0.0.1:4791\"]\nplaintext = true\n";
+    let text = BOX.to_owned() + rnic;
+    let file = parse::<BoxFile>(&text, &plain()).unwrap();
+    let DeviceKind::Rnic(options) = &file.devices[1].kind else { panic!("{:?}", file.devices) };
+    assert_eq!((options.link.to_string().as_str(), options.peers.len()), ("udp:127.0.0.1:4790", 1));
+    for (from, to, remedy) in [
+        ("plaintext = true", "", "plaintext = true"),
+        ("peers = [\"127.0.0.1:4791\"]", "", "add peers"),
+        ("link = \"udp:127.0.0.1:4790\"", "", "a link of its own"),
+        ("udp:127.0.0.1:4790", "ring:/tmp/hub#1", "packet, xdp or udp"),
+        ("plaintext = true", "plaintext = true\nrate = \"1 MB/s\"", "rate is not for"),
+    ] {
+        let error = parse::<BoxFile>(&text.replacen(from, to, 1), &plain()).expect_err(to);
+        assert!(format!("{error:#}").contains(remedy), "{to}: {error:#}");
+    }
+}
+
+#[test]
 fn a_dc_buffer_has_a_size_and_a_disk_may_have_a_rate() {
     let text = BOX.replace("serial = \"ES0001\"", "serial = \"ES0001\"\nrate = \"250 MB/s\"")
         + "\n[[device]]\nkind = \"dc\"\nname = \"dc\"\nserial = \"D\"\nsize = \"256 MiB\"\n";

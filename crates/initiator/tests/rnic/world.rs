@@ -13,7 +13,7 @@ use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
 
 pub(crate) const MS: u64 = 1_000_000;
-const ROUND_NS: u64 = 5_000;
+pub(crate) const ROUND_NS: u64 = 5_000;
 pub(crate) const PD: Pd = Pd(3);
 pub(crate) const PEER: PeerId = PeerId(0);
 
