@@ -85,6 +85,9 @@ module es_efe #(
   es_wire_pkg::header_t in_header;
   es_wire_pkg::sack_t   in_sack;
   logic in_hdr_valid, in_hdr_ready;
+  logic [DATA_W-1:0] next_data;
+  logic [ BYTES-1:0] next_keep;
+  logic next_last, next_valid, next_ready;
 
   es_check_verify #(
       .DATA_W(DATA_W),
@@ -122,14 +125,35 @@ module es_efe #(
       .m_hdr_sack   (in_sack),
       .m_hdr_valid  (in_hdr_valid),
       .m_hdr_ready  (in_hdr_ready),
-      .m_axis_tdata (in_data),
-      .m_axis_tkeep (in_keep),
-      .m_axis_tlast (in_last),
-      .m_axis_tvalid(in_valid),
-      .m_axis_tready(in_ready)
+      .m_axis_tdata (next_data),
+      .m_axis_tkeep (next_keep),
+      .m_axis_tlast (next_last),
+      .m_axis_tvalid(next_valid),
+      .m_axis_tready(next_ready)
+  );
+
+  // The body goes on while the header is looked at.
+  es_fifo #(
+      .WIDTH(DATA_W + BYTES + 1),
+      .DEPTH(16)
+  ) ahead (
+      .clk,
+      .rst,
+      .s_data ({next_last, next_keep, next_data}),
+      .s_valid(next_valid),
+      .s_ready(next_ready),
+      .m_data ({in_last, in_keep, in_data}),
+      .m_valid(in_valid),
+      .m_ready(in_ready)
   );
 
   // The session.
+  /* verilator lint_off UNUSEDSIGNAL */
+  es_wire_pkg::header_t header;
+  /* verilator lint_on UNUSEDSIGNAL */
+  es_wire_pkg::sack_t   sack;
+  always_ff @(posedge clk) if (in_hdr_valid && in_hdr_ready) sack <= in_sack;
+
   logic session_rst, rx_valid, rx_take, rx_beyond, rx_in_order, rx_body, rx_gap;
   logic [31:0] rx_next, rx_credit, peer_first;
   logic ack_valid, begin_credit, tx_busy, tx_violation, tx_due, tx_again, tx_sent, tx_starved, tx_body_ends;
@@ -167,6 +191,7 @@ module es_efe #(
       .s_hdr_header (in_header),
       .s_hdr_valid  (in_hdr_valid),
       .s_hdr_ready  (in_hdr_ready),
+      .header,
       .s_axis_tdata (in_data),
       .s_axis_tlast (in_last),
       .s_axis_tvalid(in_valid),
@@ -219,8 +244,8 @@ module es_efe #(
       .clear(rst),
       .classic,
       .first(peer_first),
-      .s_sequence(in_header.sequence_number),
-      .s_length(in_header.body_length),
+      .s_sequence(header.sequence_number),
+      .s_length(header.body_length),
       .s_valid(rx_valid),
       .s_take(rx_take),
       .s_beyond(rx_beyond),
@@ -274,12 +299,12 @@ module es_efe #(
       .first(32'd0),
       .begin_credit,
       .ack_valid,
-      .ack(in_header.ack),
-      .ack_credit(begin_credit ? begin_window : in_header.credit),
-      .ack_sack(in_header.flags.sack),
-      .sack(in_sack),
-      .ack_echo(in_header.flags.echo),
-      .echo_ts(in_header.echo_ts),
+      .ack(header.ack),
+      .ack_credit(begin_credit ? begin_window : header.credit),
+      .ack_sack(header.flags.sack),
+      .sack,
+      .ack_echo(header.flags.echo),
+      .echo_ts(header.echo_ts),
       .busy(tx_busy),
       .violation(tx_violation),
       .window,
@@ -300,7 +325,7 @@ module es_efe #(
   logic [31:0] receiver_cap;
   always_ff @(posedge clk) begin
     if (session_rst) receiver_cap <= es_wire_pkg::NO_CAP;
-    else if (ack_valid && !begin_credit) receiver_cap <= in_header.receiver_cap;
+    else if (ack_valid && !begin_credit) receiver_cap <= header.receiver_cap;
   end
 
   es_efe_rate #(

@@ -37,6 +37,8 @@ module es_efe_control #(
     input  wire                                    s_axis_tvalid,
     output logic                                   s_axis_tready,
 
+    output es_wire_pkg::header_t header,  // of the frame that is at work
+
     // The receiving half.
     output logic        rx_valid,
     input  wire         rx_take,
@@ -104,23 +106,24 @@ module es_efe_control #(
   assign up = life == LIVE;
   assign begin_window = {16'd0, peer_window};
 
-  // Frames that come: one step after the other, the header waits until all is done.
-  localparam logic [2:0] IDLE = 3'd0, NUMBER = 3'd1, BEGIN = 3'd2, TELL = 3'd3, KIND = 3'd4, BODY = 3'd5, GREETED = 3'd6;
+  // Frames that come: one step after the other, the next header waits until all is done.
+  localparam logic [2:0] IDLE = 3'd0, NUMBER = 3'd1, BEGIN = 3'd2, TELL = 3'd3, KIND = 3'd4, BODY = 3'd5, GREETED = 3'd6, LOOK = 3'd7;
 
   logic [2:0] step;
   logic [1:0] wait_begin;
-  /* verilator lint_off UNUSEDSIGNAL */
-  es_wire_pkg::header_t header;
   logic ours, greeting, answer;
   logic check_number, number_new, number_done, echoed;
   logic [31:0] last_echo;
+  /* verilator lint_off UNUSEDSIGNAL */
   logic [BEATS*DATA_W-1:0] hello_bytes;
   logic [3:0] hello_beat;
   es_wire_pkg::hello_t hello;
   /* verilator lint_on UNUSEDSIGNAL */
   logic hello_good, is_hello;
 
-  assign header = s_hdr_header;
+  // Taken at once, so that the next one can be read while this body comes.
+  always_ff @(posedge clk) if (s_hdr_valid && s_hdr_ready) header <= s_hdr_header;
+  assign s_hdr_ready = step == IDLE;
   assign ours = header.dst_epoch == epoch && header.src_epoch == peer_epoch && (life == HALF || life == CONFIRM || life == LIVE);
   assign greeting = header.kind == es_wire_pkg::HELLO && header.dst_epoch == '0 && header.src_epoch != '0 && open &&
       (life == LISTEN || life == HALF);
@@ -150,7 +153,6 @@ module es_efe_control #(
   assign frame_bytes = hello.max_frame_bytes < 16'(FRAME_BYTES) ? hello.max_frame_bytes : 16'(FRAME_BYTES);
 
   always_ff @(posedge clk) begin
-    s_hdr_ready <= 1'b0;
     check_number <= 1'b0;
     ack_valid <= 1'b0;
     begin_credit <= 1'b0;
@@ -165,8 +167,8 @@ module es_efe_control #(
     if (ask_leaves) ask <= 1'b0;
 
     case (step)
-      IDLE:
-      if (s_hdr_valid && !s_hdr_ready) begin
+      IDLE: if (s_hdr_valid) step <= LOOK;
+      LOOK: begin
         rx_body <= 1'b0;
         is_hello <= greeting || answer;
         hello_beat <= '0;
@@ -175,27 +177,18 @@ module es_efe_control #(
           step <= NUMBER;
         end else begin
           if (!greeting && !answer) stat_dropped <= stat_dropped + 1'b1;
-          step <= BODY;
-          if (header.body_length == '0) begin
-            s_hdr_ready <= 1'b1;
-            step <= IDLE;
-          end
+          step <= header.body_length == '0 ? IDLE : BODY;
         end
       end
       NUMBER:
       if (number_done) begin
-        step <= BODY;
-        if (header.body_length == '0) begin
-          s_hdr_ready <= 1'b1;
-          step <= IDLE;
-        end
+        step <= header.body_length == '0 ? IDLE : BODY;
         if (!number_new || (life == HALF && header.kind != es_wire_pkg::HELLO) ||
             (life == CONFIRM && header.kind != es_wire_pkg::CLOSE && !header.flags.ack)) begin
           stat_dropped <= stat_dropped + 1'b1;
         end else begin
           heard <= now;
           unanswered <= '0;
-          s_hdr_ready <= 1'b0;
           step <= TELL;
           if (life != LIVE) begin
             life <= LIVE;
@@ -227,11 +220,7 @@ module es_efe_control #(
         step <= KIND;
       end
       KIND: begin
-        step <= BODY;
-        if (header.body_length == '0) begin
-          s_hdr_ready <= 1'b1;
-          step <= IDLE;
-        end
+        step <= header.body_length == '0 ? IDLE : BODY;
         case (header.kind)
           es_wire_pkg::DATA: begin
             rx_body <= rx_take;
@@ -268,13 +257,11 @@ module es_efe_control #(
         if (hello_beat != 4'(BEATS)) hello_beat <= hello_beat + 1'b1;
         if (s_axis_tlast) begin
           rx_body <= 1'b0;
-          s_hdr_ready <= !is_hello;
           step <= is_hello ? GREETED : IDLE;
         end
       end
       default: begin
         // A Hello, or the answer to ours; what is said about it may have changed since its header came.
-        s_hdr_ready <= 1'b1;
         step <= IDLE;
         if (hello_good && (greeting || answer)) begin
           echo_have <= 1'b1;

@@ -71,6 +71,8 @@ struct World {
     /// Frames of which a bit is turned.
     damage_per_million: u32,
     delay_ns: u64,
+    /// How much later than that a frame comes at most, whatever others do.
+    jitter_ns: u64,
     /// Frames on their way.
     flying: BinaryHeap<Flying>,
     order: u64,
@@ -104,6 +106,7 @@ impl World {
             loss_per_million,
             damage_per_million: 0,
             delay_ns: 10 * US,
+            jitter_ns: 0,
             flying: BinaryHeap::new(),
             order: 0,
             from_hardware: Sink::default(),
@@ -121,7 +124,8 @@ impl World {
         }
         if !self.rng.random_ratio(self.loss_per_million, 1_000_000) {
             self.order += 1;
-            self.flying.push(Reverse((self.efe.now_ns() + self.delay_ns, self.order, to_software, frame)));
+            let at_ns = self.efe.now_ns() + self.delay_ns + self.rng.random_range(0..=self.jitter_ns);
+            self.flying.push(Reverse((at_ns, self.order, to_software, frame)));
         }
     }
 
@@ -354,5 +358,21 @@ fn after_a_session_comes_the_next() {
         let end_ns = world.efe.now_ns() + MS;
         world.until(end_ns, "still up", |world| !world.efe.is_up());
         world.forget();
+    }
+}
+
+#[test]
+#[ignore = "needs a Verilator model: ./run rtl cosim"]
+fn whatever_the_link_does_all_comes_once_and_in_order() {
+    for seed in 10..18 {
+        // Go-Back-N crawls where frames overtake each other.
+        let (mode, jitter_ns) = if seed % 2 == 0 { (Mode::Selective, 20 * US) } else { (Mode::Classic, 0) };
+        let mut world = World::new(seed, mode, seed % 4 < 2, 10_000 << (seed % 3));
+        world.damage_per_million = 5_000;
+        world.jitter_ns = jitter_ns;
+        world.until(900 * MS, "no session", World::is_up);
+        world.exchange(300);
+        let stats = world.efe.stats();
+        assert_eq!((stats.violations, stats.full, stats.sessions), (0, 0, 1), "seed {seed}: {stats:?}");
     }
 }
