@@ -112,6 +112,7 @@ fn act(input: &mut Input<'_>, world: &mut World) {
                     Op::Flush,
                     Op::WriteZeroes { unmap: true },
                     Op::Discard,
+                    Op::Compare,
                 ];
                 let (op, first_block) = (input.one_of(&ops), input.number() % 512);
                 let blocks = u32::from(input.u8() % 130);

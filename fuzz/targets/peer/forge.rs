@@ -186,6 +186,7 @@ pub fn message(input: &mut Input<'_>) -> Vec<u8> {
         6 => Message::HotReset,
         7 => Message::HotResetDone,
         8 => Message::Withdraw { rule: input.u8() % 4 },
+        9 => Message::Domain { domain: u16::from(input.u8() % 3) },
         _ => Message::ReadAhead(rule(input)),
     };
     let mut bytes = vec![0; Message::MAX_BYTES];
