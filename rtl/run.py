@@ -14,6 +14,7 @@ USAGE = """./run rtl setup             simulator, synthesis and provers into .ca
 ./run rtl formal [BLOCK …]  the proofs
 ./run rtl cosim [TEST]      the hardware, as Verilator models, against the Rust crates
 ./run rtl bench [--check]   the figures in clocks from simulation, into docs/rtl.md; --check: against their bars, a line each
+./run rtl synth [BLOCK …]   size and clock on an ECP5-85F; --write puts them into docs/rtl.md
 ./run rtl format            all sources in the one form that lint asks for"""
 
 
@@ -22,7 +23,7 @@ def main():
     from tool.setup import setup
 
     command, arguments = (sys.argv[1:2] or ["help"])[0], sys.argv[2:]
-    if command not in ("setup", "lint", "test", "fast", "formal", "cosim", "bench", "format"):
+    if command not in ("setup", "lint", "test", "fast", "formal", "cosim", "bench", "synth", "format"):
         print(USAGE)
         return 0 if command in ("help", "-h", "--help") else 2
     setup()

@@ -7,6 +7,7 @@ from tool.lint import form
 from tool.lint import lint as lint_all
 from tool.places import Count, blocks
 from tool.simulate import simulate
+from tool.synth import synth
 
 
 def lint(names):

@@ -24,6 +24,7 @@ class Block:
         self.grid = entry.get("grid", {})
         self.fast = entry.get("fast", [])
         self.prove = entry.get("prove")
+        self.synth = entry.get("synth", [])
         self.refuse = entry.get("refuse", [])
         # Sources of a test bench only: they are simulated, not proved.
         self.harness = [RTL / source for source in entry.get("harness", [])]
