@@ -21,8 +21,8 @@ fn registers_say_what_there_is() {
         (0x02C, 4),
         (0x030, 64),
         (0x034, 1024),
-        (0x038, 30 | 9 << 8 | 4 << 16 | 4 << 24),
-        (0x03C, 480 | 4080 << 16),
+        (0x038, 0x0404_091E),
+        (0x03C, 0x0FF0_01E0),
         (0x060, u32::MAX),
         (0x064, 0),
         (0x070, 0),
@@ -235,7 +235,7 @@ fn a_page_that_is_absent_is_asked_for_and_what_waits_goes_on() {
     assert_eq!(miss, u64::from(stag) << 32 | 1);
     assert_eq!(host.bus.sent, [0], "an interrupt tells of it");
     let entry = host.entry_at(1, 41);
-    host.write64(4, entry, FREE + 4096 | 1);
+    host.write64(4, entry, (FREE + 4096) | 1);
     host.write64(0, 0x80, miss);
     world.run(5);
     assert_eq!(world.hosts[0].completions(0), [(3, 0)]);
@@ -263,12 +263,11 @@ fn a_reset_at_any_moment_leaves_nothing_behind() {
                 world.step();
             }
             let host = &mut world.hosts[0];
-            match kind {
-                Some(kind) => host.reset(kind),
-                None => {
-                    host.write32(0, 8, 2);
-                    host.bus.memory.fill(0);
-                }
+            if let Some(kind) = kind {
+                host.reset(kind);
+            } else {
+                host.write32(0, 8, 2);
+                host.bus.memory.fill(0);
             }
             assert_eq!(host.read32(0, 8), 0);
             assert_eq!((host.word(3, 2, 0), host.word(0, ALL >> 8, 0)), (0, 0));

@@ -7,7 +7,7 @@ use crate::pair::{ALL, FREE, Host, World};
 
 const PAGE: u64 = 2 * 4096;
 
-fn write<'a>(id: u64, to: u64, data: &'a [u8]) -> SendWork<'a> {
+fn write(id: u64, to: u64, data: &[u8]) -> SendWork<'_> {
     SendWork {
         opcode: SendOpcode::Write,
         flags: flag::SIGNALED,
