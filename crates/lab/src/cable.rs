@@ -1,7 +1,7 @@
 //! A cable between a host and a box, without a bridge: what is measured over it is the two ends alone.
 
 use crate::error::Result;
-use crate::net::{BOX_MAC, HOST_MAC, INTERFACE, NetOptions, Side, make_namespace};
+use crate::net::{BOX_MAC, HOST_MAC, INTERFACE, NetOptions, Side, make_namespace, set_loss};
 use crate::process::tool;
 use crate::run::Run;
 
@@ -35,6 +35,11 @@ impl Cable {
             tool("ip", ["-n", namespace, "link", "set", INTERFACE, "up"])?;
         }
         Ok(cable)
+    }
+
+    /// Drops so many of a million packets that arrive at a side.
+    pub fn set_loss(&self, side: Side, per_million: u32) -> Result<()> {
+        set_loss(self.namespace(side), per_million)
     }
 
     /// The namespace of a side, as `ip netns` names it.

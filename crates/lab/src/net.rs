@@ -209,19 +209,7 @@ impl Net {
     /// Loses frames that arrive at `side`, each with the same probability, in a million; 0 loses none. Behind
     /// [`Net::limit_rate`], as a bad cable would.
     pub fn lose(&self, side: Side, per_million: u32) -> Result<()> {
-        let namespace = format!("--net=/run/netns/{}", self.namespace(side));
-        let nft = |rules: &str| tool("nsenter", [&namespace, "--", "nft", rules]).map(drop);
-        // Made first, so that there is one to delete.
-        nft(&format!("add table netdev {LOSS_TABLE}; delete table netdev {LOSS_TABLE}"))?;
-        if per_million == 0 {
-            return Ok(());
-        }
-        nft(&format!(
-            "add table netdev {LOSS_TABLE}; \
-             add chain netdev {LOSS_TABLE} arriving \
-             {{ type filter hook ingress device \"{INTERFACE}\" priority 0; policy accept; }}; \
-             add rule netdev {LOSS_TABLE} arriving numgen random mod 1000000 < {per_million} counter drop"
-        ))
+        set_loss(&self.namespace(side), per_million)
     }
 
     /// What entered the bridge so far.
@@ -237,6 +225,23 @@ impl Drop for Net {
             let _ = tool("ip", ["netns", "delete", &namespace]);
         }
     }
+}
+
+/// Drops so many of a million packets that arrive at the interface of a namespace.
+pub(crate) fn set_loss(namespace: &str, per_million: u32) -> Result<()> {
+    let namespace = format!("--net=/run/netns/{namespace}");
+    let nft = |rules: &str| tool("nsenter", [&namespace, "--", "nft", rules]).map(drop);
+    // Made first, so that there is one to delete.
+    nft(&format!("add table netdev {LOSS_TABLE}; delete table netdev {LOSS_TABLE}"))?;
+    if per_million == 0 {
+        return Ok(());
+    }
+    nft(&format!(
+        "add table netdev {LOSS_TABLE}; \
+         add chain netdev {LOSS_TABLE} arriving \
+         {{ type filter hook ingress device \"{INTERFACE}\" priority 0; policy accept; }}; \
+         add rule netdev {LOSS_TABLE} arriving numgen random mod 1000000 < {per_million} counter drop"
+    ))
 }
 
 pub(crate) fn make_namespace(name: &str) -> Result<()> {

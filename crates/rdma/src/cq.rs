@@ -120,10 +120,17 @@ impl Cq {
     /// Asks for a notice; whether one is due at once, as something is there that was not consumed.
     pub(crate) fn arm(&mut self, solicited_only: bool) -> bool {
         let is_due = !solicited_only && self.consumed != self.produced;
-        // The wider wish holds (IBA 11.4.2.2).
-        if !(is_due || solicited_only && self.armed == Armed::Next) {
-            self.armed = if solicited_only { Armed::Solicited } else { Armed::Next };
+        if !is_due {
+            self.arm_for_next(solicited_only);
         }
         is_due
+    }
+
+    /// Asks for a notice of what comes from now on.
+    pub(crate) fn arm_for_next(&mut self, solicited_only: bool) {
+        // The wider wish holds (IBA 11.4.2.2).
+        if !(solicited_only && self.armed == Armed::Next) {
+            self.armed = if solicited_only { Armed::Solicited } else { Armed::Next };
+        }
     }
 }

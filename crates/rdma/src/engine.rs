@@ -186,6 +186,14 @@ impl Engine {
         }
     }
 
+    /// The same, for a completion that is yet to come, whatever is there already: what `ibv_req_notify_cq` asks for (IBA
+    /// 11.4.2.2). Who waits looks once more after it.
+    pub fn arm_for_next(&mut self, cq: CqId, solicited_only: bool) {
+        if let Some(queue) = self.shared.cqs.get_mut(cq.0) {
+            queue.arm_for_next(solicited_only);
+        }
+    }
+
     /// The next CQ that was armed and has something.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.shared.events.notices.pop()

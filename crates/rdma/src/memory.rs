@@ -44,8 +44,14 @@ pub trait Wire {
     /// filling.
     fn room(&mut self, peer: PeerId, stream: u16, want: usize) -> usize;
 
+    /// The same for a datagram, which is one segment whatever its length: a session that spreads a record over frames has room
+    /// for it where a segment of a message would be cut.
+    fn datagram_room(&mut self, peer: PeerId, stream: u16, want: usize) -> usize {
+        self.room(peer, stream, want)
+    }
+
     /// Sends a segment of `head` and then `data_len` bytes that `fill` writes; the whole is not longer than
-    /// [`Wire::room`] said. If `fill` says false nothing is sent. Whether it was sent.
+    /// [`Wire::room`] or [`Wire::datagram_room`] said. If `fill` says false nothing is sent. Whether it was sent.
     fn send(
         &mut self,
         peer: PeerId,

@@ -39,7 +39,8 @@ impl Engine {
             qp.hear_datagram(shared, memory, peer, &request);
             return;
         }
-        if qp.attributes.peer != peer {
+        // The number of a peer that was lost may be another's by now.
+        if qp.attributes.peer != peer || qp.is_peer_lost {
             shared.counters.dropped_foreign += 1;
             self.no_qp(peer, &header);
             return;

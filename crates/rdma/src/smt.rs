@@ -1,7 +1,7 @@
 //! The STag Management Table: regions and windows, who may do what with them (docs/rnic.md, sections 3 and 6).
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
 use etherslot_wire::rdmap::Cause;
 
@@ -190,7 +190,7 @@ pub(crate) struct Bind {
 #[derive(Debug)]
 pub(crate) struct Smt {
     entries: Box<[Entry]>,
-    free: Vec<u32>,
+    free: VecDeque<u32>,
     pub(crate) pbl: Pbl,
 }
 
@@ -231,7 +231,7 @@ impl Smt {
                 (offset, shift, pages, self.pbl.take(u32::try_from(needed).ok()?)?)
             }
         };
-        let Some(index) = self.free.pop() else {
+        let Some(index) = self.free.pop_back() else {
             self.pbl.give(run);
             return None;
         };
@@ -261,7 +261,7 @@ impl Smt {
         };
         self.pbl.give(self.entries[index].run);
         self.entries[index] = FREE;
-        self.free.insert(0, index as u32);
+        self.free.push_front(index as u32);
         true
     }
 
@@ -304,7 +304,7 @@ impl Smt {
             _ => {}
         }
         self.entries[index as usize] = FREE;
-        self.free.insert(0, index);
+        self.free.push_front(index);
         Ok(())
     }
 
@@ -344,7 +344,7 @@ impl Smt {
     }
 
     pub(crate) fn allocate_window(&mut self, pd: Pd) -> Option<u32> {
-        let index = self.free.pop()?;
+        let index = self.free.pop_back()?;
         self.entries[index as usize] = Entry { in_use: Use::Allocated, pd, ..FREE };
         Some(index << 8)
     }
@@ -359,7 +359,7 @@ impl Smt {
             _ => return false,
         }
         self.entries[index] = FREE;
-        self.free.insert(0, index as u32);
+        self.free.push_front(index as u32);
         true
     }
 

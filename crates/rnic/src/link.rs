@@ -28,6 +28,10 @@ impl Wire for Link<'_> {
         self.up().map_or(0, |session| room(session, stream, want))
     }
 
+    fn datagram_room(&mut self, _peer: PeerId, stream: u16, want: usize) -> usize {
+        self.up().map_or(0, |session| datagram_room(session, stream, want))
+    }
+
     fn send(
         &mut self,
         _peer: PeerId,
@@ -53,6 +57,12 @@ pub(crate) fn room(session: &Session, stream: u16, want: usize) -> usize {
     }
     let whole = ((session.frame_bytes() - FRAME_BYTES) & !3) - HEADER_BYTES;
     if left >= want.min(WORTH_BYTES) { left.min(MAX_PAYLOAD_BYTES) } else { whole.min(MAX_PAYLOAD_BYTES) }
+}
+
+/// [`Wire::datagram_room`] of a session that is up.
+#[inline]
+pub(crate) fn datagram_room(session: &Session, stream: u16, want: usize) -> usize {
+    if session.room_for(stream) == 0 { 0 } else { want.min(MAX_PAYLOAD_BYTES) }
 }
 
 /// [`Wire::send`] on a session that is up.

@@ -280,6 +280,12 @@ impl<A: Copy + Eq + Hash> Wire for Peers<A> {
     }
 
     #[inline]
+    fn datagram_room(&mut self, peer: PeerId, stream: u16, want: usize) -> usize {
+        let way = self.get(peer).and_then(Peer::way);
+        way.map_or(0, |session| link::datagram_room(session, stream, want))
+    }
+
+    #[inline]
     fn send(
         &mut self,
         peer: PeerId,

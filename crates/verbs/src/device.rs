@@ -31,8 +31,12 @@ const NAP_NS: (u64, u64) = (300_000, 2_000_000);
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 /// When a Port that had no room is tried again.
 const RETRY_NS: u64 = 50_000;
+/// Polls in vain after which others may run: they may be whom is waited for.
+const YIELD_POLLS: u32 = 32;
 /// How much finding something is worth to the thread more than finding nothing, and its highest score.
 const FOUND: (u32, u32) = (3, 12);
+/// QPs in [`Core::ended`] that nobody has asked for, at most.
+const MAX_ENDED: usize = 4096;
 /// How long the last messages may take when the device closes.
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -90,6 +94,8 @@ pub struct Core<M> {
     port: LockedPort,
     /// Something came and was not answered.
     owes: bool,
+    /// Polls in vain, in a row.
+    empty_polls: u32,
     /// Completion channels of CQs.
     pub channels: HashMap<CqId, Owner<u64>>,
     /// Of QPs.
@@ -98,8 +104,8 @@ pub struct Core<M> {
     pub cqs: HashMap<CqId, Owner<Happened>>,
     /// Of SRQs.
     pub srqs: HashMap<SrqId, Owner<Happened>>,
-    /// Peers that were lost with nothing under way, by QP: for those who keep connections.
-    pub lost: VecDeque<Qpn>,
+    /// QPs that were ended by their peer, or by its loss, with nothing under way: for who keeps connections.
+    pub ended: VecDeque<Qpn>,
 }
 
 struct LockedPort(Box<dyn Port + Send>);
@@ -156,12 +162,14 @@ impl<M: Memory> Core<M> {
         }
         while let Some(event) = self.rnic.engine.next_event() {
             let owner = match event {
-                Event::PeerLost(qp) => {
-                    self.lost.push_back(qp);
+                // What its peer has ended, a QP of InfiniBand does not hear of either, before it sends.
+                Event::PeerLost(qp) | Event::QpError(qp) => {
+                    if self.ended.len() < MAX_ENDED {
+                        self.ended.push_back(qp);
+                    }
                     None
                 }
-                Event::QpError(qp)
-                | Event::SqDrained(qp)
+                Event::SqDrained(qp)
                 | Event::Established(qp)
                 | Event::AccessViolation(qp)
                 | Event::LastWqe(qp) => self.qps.get(&qp),
@@ -268,11 +276,12 @@ impl<M: Memory + Send + 'static> Device<M> {
                 memory,
                 port: LockedPort(Box::new(port)),
                 owes: false,
+                empty_polls: 0,
                 channels: HashMap::new(),
                 qps: HashMap::new(),
                 cqs: HashMap::new(),
                 srqs: HashMap::new(),
-                lost: VecDeque::new(),
+                ended: VecDeque::new(),
             }),
             clock: Instant::now(),
             ip,
@@ -339,9 +348,16 @@ impl<M: Memory + Send + 'static> Device<M> {
         if core.is_due(now_ns) {
             core.transmit(now_ns);
         }
-        core.receive(now_ns);
+        let came = core.receive(now_ns);
         core.tell();
-        core.engine().poll(cq, out)
+        let count = core.engine().poll(cq, out);
+        core.empty_polls = if came { 0 } else { core.empty_polls.wrapping_add(1) };
+        let yields = !came && core.empty_polls.is_multiple_of(YIELD_POLLS);
+        drop(core);
+        if yields {
+            std::thread::yield_now();
+        }
+        count
     }
 
     /// Goes on for as long as `is_done` says no; sleeps meanwhile, until something comes or `queue` has something.

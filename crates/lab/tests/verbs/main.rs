@@ -3,7 +3,10 @@
 //!
 //! One at a time, please (`--test-threads=1`): programs listen at ports of their own choice.
 
+mod checks;
+mod faults;
 mod place;
 mod programs;
+mod ucx;
 
 use etherslot_lab::Story;

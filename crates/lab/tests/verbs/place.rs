@@ -66,6 +66,19 @@ impl Place {
         }
     }
 
+    /// Drops so many of a million packets in both directions.
+    pub(crate) fn lose(&self, per_million: u32) {
+        let cable = self.cable.as_ref().expect("a cable to lose on");
+        for side in [Side::Host, Side::Box] {
+            cable.set_loss(side, per_million).unwrap();
+        }
+    }
+
+    /// Where nobody may read: a file of the programs'.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+
     /// The namespace of a side, if it has one.
     pub(crate) fn namespace(&self, side: Side) -> Option<&str> {
         self.cable.as_ref().map(|cable| cable.namespace(side))
@@ -77,19 +90,30 @@ impl Place {
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--pdeathsig", "KILL", "--"]);
         command.arg(self.folder.join("etherslot")).args(["verbs", "run", "--"]).args(program);
         self.count.set(self.count.get() + 1);
-        let log = self.run.path(&format!("{}-{}.log", self.count.get(), program[0]));
-        Process::start(program[0], command, &log).unwrap()
+        let name = program[0].rsplit('/').next().unwrap_or(program[0]);
+        let log = self.run.path(&format!("{}-{name}.log", self.count.get()));
+        Process::start(name, command, &log).unwrap()
     }
 
-    /// Runs a server, and a client that is given the server's address behind its arguments. What went wrong, if anything.
-    pub(crate) fn pair(&self, server: &[&str], client: &[&str], port: u16) -> Result<String, String> {
+    /// Starts a server, and when it listens a client, which is given the server's address behind its arguments.
+    pub(crate) fn begin(
+        &self,
+        server: &[&str],
+        client: &[&str],
+        port: u16,
+    ) -> Result<(Process, Process), String> {
         let mut serving = self.start(Side::Box, server);
         serving
             .wait_until("that it listens", PATIENCE, |process| listens(process, port))
             .map_err(|error| error.to_string())?;
         let mut client = client.to_vec();
         client.push(self.ip(Side::Box));
-        let mut asking = self.start(Side::Host, &client);
+        Ok((serving, self.start(Side::Host, &client)))
+    }
+
+    /// Runs a server, and a client that is given the server's address behind its arguments. What went wrong, if anything.
+    pub(crate) fn pair(&self, server: &[&str], client: &[&str], port: u16) -> Result<String, String> {
+        let (mut serving, mut asking) = self.begin(server, client, port)?;
         for process in [&mut asking, &mut serving] {
             let status = process.wait(PATIENCE).map_err(|error| error.to_string())?;
             if !status.success() {

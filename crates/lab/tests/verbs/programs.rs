@@ -6,7 +6,7 @@ use crate::Story;
 use crate::place::{PATIENCE, Place};
 
 /// The TCP port of both pingpongs and perftest.
-const PORT: u16 = 18515;
+pub(crate) const PORT: u16 = 18515;
 
 /// Programs that talk in pairs, with the same arguments on both sides. `-c` of the pingpongs compares every buffer.
 const PAIRS: &[&str] = &[
@@ -19,30 +19,30 @@ const PAIRS: &[&str] = &[
     "ibv_ud_pingpong -g 0 -c -e",
     "ibv_srq_pingpong -g 0 -c",
     "ibv_srq_pingpong -g 0 -c -e",
-    "ib_write_bw -n 500 -a",
-    "ib_write_bw -n 500 -q 8",
-    "ib_write_bw -n 500 -b",
-    "ib_write_bw -n 500 -c UC",
-    "ib_write_lat -n 500",
-    "ib_write_lat -n 100 -a",
-    "ib_read_bw -n 500 -a",
-    "ib_read_bw -n 500 -q 8",
-    "ib_read_bw -n 500 -e",
-    "ib_read_lat -n 500",
-    "ib_send_bw -n 500 -a",
-    "ib_send_bw -n 500 -q 8",
-    "ib_send_bw -n 500 -e",
-    "ib_send_bw -n 500 -c UD",
-    "ib_send_bw -n 500 -r 64 --use-srq",
-    "ib_send_lat -n 500",
-    "ib_send_lat -n 100 -a",
-    "ib_send_lat -n 500 -e",
-    "ib_send_lat -n 500 -c UD",
-    "ib_send_lat -n 500 -c UC",
-    "ib_atomic_bw -n 500",
-    "ib_atomic_bw -n 500 -A CMP_AND_SWAP",
-    "ib_atomic_lat -n 500",
-    "ib_atomic_lat -n 500 -e",
+    "ib_write_bw -n 20 -a",
+    "ib_write_bw -n 200 -q 8",
+    "ib_write_bw -n 100 -b",
+    "ib_write_bw -n 100 -c UC",
+    "ib_write_lat -n 100",
+    "ib_write_lat -n 100 -s 65536",
+    "ib_read_bw -n 20 -a",
+    "ib_read_bw -n 200 -q 8",
+    "ib_read_bw -n 100 -e",
+    "ib_read_lat -n 100",
+    "ib_send_bw -n 20 -a",
+    "ib_send_bw -n 200 -q 8",
+    "ib_send_bw -n 100 -e",
+    "ib_send_bw -n 100 -c UD",
+    "ib_send_bw -n 100 -c UC",
+    "ib_send_bw -n 100 -r 64 --use-srq",
+    "ib_send_lat -n 10 -a",
+    "ib_send_lat -n 100 -e",
+    "ib_send_lat -n 100 -c UD",
+    "ib_send_lat -n 100 -c UC",
+    "ib_atomic_bw -n 100",
+    "ib_atomic_bw -n 100 -A CMP_AND_SWAP",
+    "ib_atomic_lat -n 100",
+    "ib_atomic_lat -n 100 -e",
 ];
 
 /// Programs that run alone, and what they have to say.

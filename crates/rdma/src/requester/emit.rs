@@ -196,11 +196,11 @@ impl Qp {
         let bytes = head.length as usize;
         let total = UNTAGGED_BYTES + Datagram::BYTES + bytes;
         let is_lost = shared.schedule.is_lost(peer);
-        let room = if is_lost { 0 } else { wire.room(peer, stream, total) };
+        let room = if is_lost { 0 } else { wire.datagram_room(peer, stream, total) };
         if room == 0 && !is_lost {
             return Step::Full(peer);
         }
-        // A datagram that no frame of this session holds is dropped, as networks do.
+        // A datagram that this session does not carry is dropped, as networks do.
         if room >= total {
             let ulp = if head.opcode == SendOpcode::Send { 0 } else { head.immediate };
             let header = message(qp, send_opcode(head), ulp, 0, 0);

@@ -21,6 +21,8 @@ const BATCH: usize = 16;
 const GRH: c_uint = 1;
 const WITH_IMM: c_uint = 2;
 const WITH_INV: c_uint = 8;
+/// What some NICs say in place of a datagram's service level: what stands in front of it. UCX goes by that.
+const ROCE_OVER_IPV4: u8 = 0xA;
 
 /// A completion channel: the CQs that have something.
 #[repr(C)]
@@ -243,9 +245,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut Cq, solicited_only: c_int) -> c_int {
     // SAFETY: the program's CQ.
     let ours = unsafe { OurCq::of(cq) };
-    let mut core = ours.rnic.lock();
-    core.engine().arm(ours.id, solicited_only != 0);
-    core.tell();
+    ours.rnic.lock().engine().arm_for_next(ours.id, solicited_only != 0);
     0
 }
 
@@ -305,6 +305,7 @@ impl OurCq {
             wc.src_qp = address.map_or(0, |address| place::peer_number(&address, qp));
             wc.wc_flags |= GRH;
             wc.slid = 1;
+            wc.sl = ROCE_OVER_IPV4;
         }
         wc
     }
