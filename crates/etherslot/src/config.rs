@@ -241,6 +241,9 @@ struct Slot {
     interrupts: Option<InterruptKind>,
     #[serde(default)]
     hot_plug: Option<HotPlug>,
+    /// The guest's address space, shared with the devices of other slots.
+    #[serde(default, deserialize_with = "value::domain")]
+    domain: u16,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -613,7 +616,7 @@ fn slot_options(
     others: &[SlotOptions],
     fabric: Option<&FabricOptions>,
 ) -> Result<SlotOptions> {
-    let Slot { device, serial, r#box: addresses, box_key, socket, interrupts, hot_plug } = slot;
+    let Slot { device, serial, r#box: addresses, box_key, socket, interrupts, hot_plug, domain } = slot;
     let routes = addresses.map(|addresses| slot_routes(&addresses, links, others)).transpose()?;
     ensure!(
         routes.is_some() || fabric.is_some(),
@@ -676,7 +679,7 @@ fn slot_options(
             .all(|other| other.routes.is_none() || other.routes != routes || other.box_key == box_key),
         "[[slot]] device = {device:?}: the slots of a box have all to name the same box_key, or none"
     );
-    Ok(SlotOptions { device, wanted, routes, box_key, socket, interrupts, hot_plug })
+    Ok(SlotOptions { device, wanted, routes, box_key, socket, interrupts, hot_plug, domain })
 }
 
 impl File for BoxFile {

@@ -220,6 +220,11 @@ pub(crate) fn cmb_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     })
 }
 
+/// `[[slot]] domain`.
+pub(crate) fn domain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    checked(deserializer, |domain| in_range(domain, 1..=65535))
+}
+
 /// `[[device]] size`.
 pub(crate) fn dc_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     checked(deserializer, |text: String| match text.parse::<ByteSize>() {

@@ -68,6 +68,12 @@ impl DirectClient {
                 slot_of_buffer = Some(slot);
             }
         }
+        // Boxes do not reach each other: there a device would write to where nobody is.
+        if let (Some((buffer, at)), Some(_)) = (devices.last(), buffer)
+            && let Some((device, _)) = devices.iter().find(|(_, other)| other != at)
+        {
+            return Err(ClientError::Apart { device: device.clone(), buffer: buffer.clone() });
+        }
         let mut direct = Direct::new(session, identity::seed(), disks, slot_of_buffer, *pieces);
         direct.set_max_payload(client.session.max_payload);
         if let Some(keys) = &station.keys {

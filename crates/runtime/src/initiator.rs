@@ -124,6 +124,16 @@ pub enum ClientError {
         /// The device.
         device: String,
     },
+    /// The DC buffer is in another box than a disk.
+    #[error(
+        "{device:?} and the buffer {buffer:?} are in different boxes: name a buffer of their box, or none"
+    )]
+    Apart {
+        /// The disk.
+        device: String,
+        /// The buffer.
+        buffer: String,
+    },
     /// SIGINT or SIGTERM.
     #[error("stopped")]
     Stopped,

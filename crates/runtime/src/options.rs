@@ -414,6 +414,8 @@ pub struct SlotOptions {
     pub interrupts: Interrupts,
     /// How it enters and leaves a running guest, if it does.
     pub hot_plug: Option<HotPlugOptions>,
+    /// The address space that it shares with the devices of other slots, if not 0.
+    pub domain: u16,
 }
 
 /// Where a slot's device is plugged into a running guest.

@@ -293,7 +293,7 @@ fn of_nic(page: &mut Page, NicOptions { mac, network }: &NicOptions) {
 }
 
 fn of_slot(page: &mut Page, slot: &SlotOptions) {
-    let SlotOptions { device: _, wanted, routes, box_key, socket, interrupts, hot_plug } = slot;
+    let SlotOptions { device: _, wanted, routes, box_key, socket, interrupts, hot_plug, domain } = slot;
     page.table("[[slot]]");
     match wanted {
         Wanted::Name(name) => page.text("device", name),
@@ -313,6 +313,9 @@ fn of_slot(page: &mut Page, slot: &SlotOptions) {
         Interrupts::Msi => "msi",
     };
     page.text("interrupts", interrupts);
+    if *domain != 0 {
+        page.value("domain", i64::from(*domain));
+    }
     if let Some(HotPlugOptions { monitor, bus, id, grace }) = hot_plug {
         page.table("[slot.hot_plug]");
         page.text("monitor", monitor.display());

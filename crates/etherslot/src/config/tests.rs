@@ -304,8 +304,12 @@ fn a_mistake_in_a_host_file_is_told_with_its_line_and_the_remedy() {
             ("02:00:00:00:00:02", "10.0.0.1:4700", 6, "MAC"),
             ("interface = \"eth0\"", "listen = \"0.0.0.0:0\"", 3, "change the kind"),
             ("device = \"disk0\"", "device = \"disk0\"\ninterrupts = \"intx\"", 8, "`msi-x`"),
+            ("device = \"disk0\"", "device = \"disk0\"\ndomain = 0", 8, "1 to 65535"),
         ],
     );
+    let together = HOST.replace("device = \"disk0\"", "device = \"disk0\"\ndomain = 7");
+    assert_eq!(parse::<HostFile>(&together, &plain()).unwrap().slots[0].domain, 7);
+    assert_eq!(parse::<HostFile>(HOST, &plain()).unwrap().slots[0].domain, 0);
     let plug = "socket = \"/run/disk0.sock\"\nhot_plug = { monitor = \"/run/qmp\", bus = \"rp1\" }\n";
     let plugged = HOST.replace("socket = \"/run/disk0.sock\"\n", plug);
     let slot = &parse::<HostFile>(&plugged, &plain()).unwrap().slots[0];

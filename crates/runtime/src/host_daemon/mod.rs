@@ -35,6 +35,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
             reason: "the name has to be 1 to 32 bytes long".to_owned(),
         })?;
         let number = node.add_slot(name, slot.interrupts == Interrupts::Msi);
+        node.set_domain(number, slot.domain);
         if let Some(Routes { first, further }) = &slot.routes {
             give_route(&mut node, number, name, *first, further)?;
         }
