@@ -20,8 +20,8 @@ const ATTEMPTS: u32 = 8;
 const PATIENCE_NS: u64 = 30_000_000_000;
 /// The first wait before another attempt; each further one is twice as long.
 const BACK_OFF_NS: u64 = 5_000_000;
-/// What the search for the best setting begins with.
-const START: Setting = Setting { outstanding: 2, chunk_bytes: 256 << 10 };
+/// What the search for the best setting begins with: a command costs some hundred bytes on the way of the host.
+const START: Setting = Setting { outstanding: 2, chunk_bytes: 512 << 10 };
 /// The pair, in a token.
 const PAIR_SHIFT: u32 = 32;
 /// The token of a flush.

@@ -57,6 +57,27 @@ fn without_a_buffer_the_same_copy_goes_through_the_host() {
 }
 
 #[test]
+fn disks_of_two_boxes_are_copied_through_the_host_and_the_death_of_either_costs_no_byte() {
+    for dying in 0..2 {
+        let (source, target) = (medium(1), medium(2));
+        fill(&source, 1);
+        let boxes =
+            vec![vec![("source", Kind::Disk(source.clone()))], vec![("target", Kind::Disk(target.clone()))]];
+        let mut world =
+            World::new(boxes, &Impairment { loss: 0.01, seed: dying as u64, ..Impairment::default() });
+        world.begin(&[whole()], CopyConfig { verify: true, ..CopyConfig::default() });
+        world.wait(|world| world.copy().done(0) > 2 << 20);
+        world.kill(dying);
+        world.run(100);
+        world.start(dying);
+        world.finish();
+        assert_eq!(world.copy().error(0), None, "box {dying}");
+        assert_eq!(world.copy().counters(0).rewound, dying as u64);
+        assert!(content(&target, 0, DISK_BYTES) == content(&source, 0, DISK_BYTES), "box {dying}");
+    }
+}
+
+#[test]
 fn several_pairs_are_copied_at_once() {
     let disks: Vec<_> = (0..4).map(medium).collect();
     fill(&disks[0], 10);
@@ -155,6 +176,26 @@ fn a_box_that_dies_and_comes_back_costs_time_and_no_byte() {
         assert_eq!(world.copy().counters(0).rewound, 1, "seed {seed}");
         assert!(content(&target, 0, DISK_BYTES) == content(&source, 0, DISK_BYTES), "seed {seed}");
     }
+}
+
+#[test]
+fn when_the_host_is_lost_its_devices_reach_each_other_no_more() {
+    let (mut world, _, target) = World::one_box(&Impairment::default());
+    world.begin(&[whole()], CopyConfig { outstanding: Some(8), ..CopyConfig::default() });
+    world.wait(|world| world.copy().done(0) > 1 << 20);
+    world.is_cut = true;
+    // Longer than a silent peer is taken for alive.
+    world.run(400);
+    assert_eq!(world.node(0).hosts().count(), 0);
+    let before = (world.count(0, "dc", "write_bytes"), world.count(0, "dc", "read_bytes"));
+    let content_before = content(&target, 0, DISK_BYTES);
+    assert!(before.0 > 1 << 20 && before.1 > 1 << 20);
+    world.run(300);
+    assert_eq!((world.count(0, "dc", "write_bytes"), world.count(0, "dc", "read_bytes")), before);
+    assert!(content(&target, 0, DISK_BYTES) == content_before);
+    world.is_cut = false;
+    world.finish();
+    assert_eq!(world.copy().error(0), None);
 }
 
 #[test]

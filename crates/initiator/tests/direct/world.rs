@@ -47,6 +47,8 @@ pub(crate) struct World {
     impairment: Impairment,
     lives: u64,
     orders: u64,
+    /// No frame of the node's reaches anybody, and none reaches it.
+    pub(crate) is_cut: bool,
 }
 
 pub(crate) fn medium(seed: u64) -> Medium {
@@ -121,6 +123,7 @@ impl World {
             impairment: *impairment,
             lives: 10,
             orders: 0,
+            is_cut: false,
         };
         for number in 0..world.boxes.len() {
             world.start(number);
@@ -202,11 +205,11 @@ impl World {
     pub(crate) fn step(&mut self) {
         self.now_ns += ROUND_NS;
         let now_ns = self.now_ns;
-        let Self { direct, port, copy, .. } = self;
+        let Self { direct, port, copy, is_cut, .. } = self;
         if let Some(copy) = copy {
             copy.poll(now_ns, direct);
         }
-        direct.transmit(now_ns, &mut |to, frames| port.send(to, frames));
+        direct.transmit(now_ns, &mut |to, frames| if *is_cut { frames.len() } else { port.send(to, frames) });
         for (_, io_box) in &mut self.boxes {
             let Some(IoBox { node, port }) = io_box else { continue };
             port.tick(now_ns);
@@ -219,7 +222,12 @@ impl World {
             node.transmit(now_ns, &mut |to, frames| port.send(to, frames));
         }
         port.tick(now_ns);
-        while port.receive(&mut |from, frame| direct.receive(now_ns, from, frame)) != 0 {}
+        let mut take = |from: &Address, frame: &[u8]| {
+            if !*is_cut {
+                direct.receive(now_ns, from, frame);
+            }
+        };
+        while port.receive(&mut take) != 0 {}
         direct.poll(now_ns);
     }
 
@@ -250,6 +258,16 @@ impl World {
 
     pub(crate) fn finish(&mut self) {
         self.wait(|world| world.copy().is_over());
+    }
+
+    /// What a Function of a box has counted under this name.
+    pub(crate) fn count(&self, number: usize, device: &str, what: &str) -> u64 {
+        let mut count = 0;
+        let found = self.node(number).functions().find(|(known, _)| *known == name(device));
+        if let Some((_, Some(endpoint))) = found {
+            endpoint.function().count(&mut |known, value| count += if known == what { value } else { 0 });
+        }
+        count
     }
 
     /// Bytes of all DMA that reached the node's own memory.
