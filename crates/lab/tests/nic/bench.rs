@@ -46,6 +46,8 @@ pub(crate) struct Options<'a> {
     pub(crate) impairment: Option<&'a str>,
     /// A disk in the same box.
     pub(crate) disk: bool,
+    /// No TAP interface, but a second controller.
+    pub(crate) linked: bool,
 }
 
 impl Bench {
@@ -60,6 +62,15 @@ impl Bench {
              [[device]]\nkind = \"82576\"\nname = \"nic\"\nserial = \"NIC1\"\nmac = \"{MAC}\"\n\
              network = {{ tap = \"{TAP}\" }}\n"
         );
+        if options.linked {
+            let [one, other] = ["127.0.0.1:4801", "127.0.0.1:4802"];
+            let link = |from, to| format!("{{ link = \"udp:{from}\", peer = \"{to}\" }}");
+            let tap = format!("{{ tap = \"{TAP}\" }}");
+            box_config = box_config.replace(&tap, &link(one, other));
+            let second = "[[device]]\nkind = \"82576\"\nname = \"far\"\nserial = \"NIC2\"\n";
+            let _ = write!(box_config, "{second}network = {}\n", link(other, one));
+            ip(&["-n", &net.namespace(Side::Box), "link", "set", "lo", "up"]);
+        }
         if options.disk {
             box_config.push_str(
                 "[[device]]\nkind = \"nvme\"\nname = \"disk\"\nserial = \"DISK1\"\n[[device.namespace]]\nmemory = \"64 MiB\"\n",
@@ -68,7 +79,9 @@ impl Bench {
         let mut host_config =
             format!("[node]\nname = \"host\"\n[link]\nkind = \"packet\"\ninterface = \"{INTERFACE}\"\n");
         let mut devices = Vec::new();
-        for name in ["nic", "disk"].iter().take(1 + usize::from(options.disk)) {
+        let others = [("far", options.linked), ("disk", options.disk)];
+        let others = others.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
+        for name in std::iter::once(&"nic").chain(others) {
             let socket = run.path(&format!("{name}.sock"));
             let _ = write!(
                 host_config,
@@ -92,7 +105,9 @@ impl Bench {
             }
         };
         let mut bench = Self { guest, host, io_box, net, box_config, run, probe: String::new() };
-        bench.network(1500);
+        if !options.linked {
+            bench.network(1500);
+        }
         bench.up();
         bench.probe = bench.guest.dmesg(Level::Debug).unwrap();
         bench

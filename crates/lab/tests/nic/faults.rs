@@ -7,7 +7,8 @@ use etherslot_lab::wait_until;
 #[ignore = "needs root and QEMU: ./run test nic"]
 fn a_lossy_link_below_is_not_seen_above() {
     let faults = "loss=1%,reorder=1%,duplicate=1%,seed=3";
-    let bench = Bench::start("nic-lossy", Options { impairment: Some(faults), disk: true });
+    let bench =
+        Bench::start("nic-lossy", Options { impairment: Some(faults), disk: true, ..Options::default() });
     bench.answers();
     let said = bench.guest.check(&format!("ping -q -c 500 -i 0.005 -W 10 -s 1400 {BOX_IP}"), LOAD).unwrap();
     assert!(said.contains(" 0% packet loss"), "{said}");

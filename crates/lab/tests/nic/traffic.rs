@@ -1,6 +1,6 @@
 //! Traffic: frames of every size, a flood, bulk data both ways.
 
-use crate::bench::{BOX_IP, Bench, GUEST_IP, LOAD, MAC, Options, SOON, TAP};
+use crate::bench::{BOX_IP, Bench, GUEST_IP, LOAD, MAC, Options, SOON};
 
 #[test]
 #[ignore = "needs root and QEMU: ./run test nic"]
@@ -96,5 +96,4 @@ fn bulk_data_flow_both_ways_by_tcp_and_udp() {
         assert_eq!(all.collect::<Vec<_>>(), [] as [&str; 0]);
     }
     assert_eq!(bench.complaints(), [] as [String; 0]);
-    let _ = TAP;
 }
