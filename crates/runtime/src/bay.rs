@@ -15,6 +15,9 @@ use crate::options::StoreOptions;
 /// Between two looks at the file.
 const EVERY_NS: u64 = 500_000_000;
 
+/// Device and inode.
+type File = (u64, u64);
+
 /// The disk is in as long as its file is there; another file in its place is another disk.
 pub(crate) struct FileBay {
     device: String,
@@ -25,7 +28,7 @@ pub(crate) struct FileBay {
     /// What the daemon sleeps on: the file of the disk that is in.
     waker: OwnedFd,
     /// Device and inode of the file that is in, or could not be opened.
-    known: Option<(u64, u64)>,
+    known: Option<File>,
     is_in: bool,
     next_ns: u64,
 }
@@ -55,13 +58,17 @@ impl FileBay {
         self.waker.try_clone()
     }
 
-    fn open(&mut self) -> Option<Change> {
+    /// Puts `file` in. What is wrong with it is told once, but it is tried again: it may still be in the making.
+    fn open(&mut self, file: File) -> Option<Change> {
+        let is_news = self.known.replace(file) != Some(file);
         let block_bytes = format_file::kept(&self.path).unwrap_or(self.block_bytes);
         let (device, path) = (&self.device, self.path.display());
         let medium = match open_medium(&self.path, self.read_only, block_bytes) {
             Ok(medium) => medium,
             Err(error) => {
-                tracing::warn!(device, %path, %error, "disk not put in");
+                if is_news {
+                    tracing::warn!(device, %path, %error, "disk not put in");
+                }
                 return None;
             }
         };
@@ -86,19 +93,62 @@ impl Bay for FileBay {
         }
         self.next_ns = now_ns + EVERY_NS;
         let found = std::fs::metadata(&self.path).ok().map(|found| (found.dev(), found.ino()));
-        if found == self.known {
-            return None;
+        match found {
+            _ if self.is_in && found == self.known => None,
+            _ if self.is_in => {
+                tracing::info!(device = self.device, path = %self.path.display(), "disk taken out");
+                (self.is_in, self.known) = (false, None);
+                Some(Change::Out)
+            }
+            Some(file) => self.open(file),
+            None => {
+                self.known = None;
+                None
+            }
         }
-        if self.is_in {
-            tracing::info!(device = self.device, path = %self.path.display(), "disk taken out");
-            (self.is_in, self.known) = (false, None);
-            return Some(Change::Out);
-        }
-        self.known = found;
-        found.and_then(|_| self.open())
     }
 
     fn deadline_ns(&self) -> u64 {
         self.next_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Backing;
+
+    #[test]
+    fn a_disk_comes_goes_and_is_changed_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let options = StoreOptions {
+            backing: Backing::File(path.clone()),
+            block_bytes: 512,
+            read_only: false,
+            removable: true,
+        };
+        let mut bay = FileBay::new("sata", "S1".to_owned(), path.clone(), &options).unwrap();
+        let mut look = || {
+            let now_ns = bay.deadline_ns();
+            bay.look(now_ns)
+        };
+        assert!(look().is_none(), "there is no file");
+        std::fs::write(&path, []).unwrap();
+        assert!(look().is_none(), "an empty file is no disk");
+        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+        // Kept, as a port does: the file stays open.
+        let Some(Change::In(drive)) = look() else { panic!("it is a disk now") };
+        assert_eq!((drive.serial.as_str(), drive.medium.info().bytes), ("S1", 1 << 20));
+        assert!(look().is_none());
+        let other = folder.path().join("other.img");
+        std::fs::write(&other, vec![0; 2 << 20]).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(matches!(look(), Some(Change::Out)), "another file is another disk");
+        let Some(Change::In(drive)) = look() else { panic!("it is in") };
+        assert_eq!(drive.medium.info().bytes, 2 << 20);
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(look(), Some(Change::Out)));
+        assert!(look().is_none());
     }
 }
