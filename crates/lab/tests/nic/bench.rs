@@ -68,7 +68,7 @@ impl Bench {
             let tap = format!("{{ tap = \"{TAP}\" }}");
             box_config = box_config.replace(&tap, &link(one, other));
             let second = "[[device]]\nkind = \"82576\"\nname = \"far\"\nserial = \"NIC2\"\n";
-            let _ = write!(box_config, "{second}network = {}\n", link(other, one));
+            let _ = writeln!(box_config, "{second}network = {}", link(other, one));
             ip(&["-n", &net.namespace(Side::Box), "link", "set", "lo", "up"]);
         }
         if options.disk {
