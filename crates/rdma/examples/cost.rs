@@ -215,7 +215,8 @@ fn main() {
     let base = |opcode| SendWork { opcode, flags: flag::SIGNALED, remote_to: 0x4000, ..SendWork::default() };
     let sge = |node: &Node, length| Sge { to: 0x1000, stag: node.stag, length };
     type Post<'a> = Box<dyn Fn(&mut Node, u32) + 'a>;
-    let kinds: [(&str, u64, bool, Post<'_>); 6] = [
+    let prepared = std::cell::Cell::new(false);
+    let kinds: [(&str, u64, bool, Post<'_>); 8] = [
         (
             "send-64-inline",
             1,
@@ -238,6 +239,29 @@ fn main() {
             false,
             Box::new(|node, remote_stag| {
                 send(node, &SendWork { inline: Some(&inline), remote_stag, ..base(SendOpcode::Write) });
+            }),
+        ),
+        (
+            "write-8-inline",
+            1,
+            false,
+            Box::new(|node, remote_stag| {
+                send(node, &SendWork { inline: Some(&inline[..8]), remote_stag, ..base(SendOpcode::Write) });
+            }),
+        ),
+        (
+            "write-8-aotf",
+            1,
+            false,
+            Box::new(|node, remote_stag| {
+                if !prepared.replace(true) {
+                    let work =
+                        SendWork { inline: Some(&inline[..8]), remote_stag, ..base(SendOpcode::Write) };
+                    let mut wqe = [0; 64];
+                    work.emit(&mut wqe).expect("a WQE");
+                    node.engine.prepare(node.qp, 0, &wqe).expect("a header");
+                }
+                node.engine.store(node.qp, 0, 7).expect("room");
             }),
         ),
         (
