@@ -20,6 +20,8 @@ use crate::units;
 
 /// Between two questions how far an order is.
 const LOOK: Duration = Duration::from_millis(20);
+/// A node that has not said by then what became of an order says nothing any more.
+const LATE: Duration = Duration::from_secs(2);
 
 /// Which node is asked.
 #[derive(Args)]
@@ -54,7 +56,7 @@ struct How {
     /// Take the device away from a host that does not give it back in time. What it had not written is lost.
     #[arg(long)]
     force: bool,
-    /// Wait for so long for the end.
+    /// Wait for so long for the end, an hour at most. What its box has not heard by then is withdrawn.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
     wait: Duration,
 }
@@ -137,25 +139,23 @@ impl Release {
 impl How {
     fn order(self, device: String, to: To) -> Result<()> {
         let (socket, _) = self.asked.find()?;
-        let request = Request::Order { device, to, dry_run: self.dry_run, force: self.force };
+        let wait_ms = u64::try_from(self.wait.as_millis()).ok();
+        let request = Request::Order { device, to, dry_run: self.dry_run, force: self.force, wait_ms };
         let mut view: OrderView = control::ask(&socket, &request)?;
-        let until = Instant::now() + self.wait;
+        let until = Instant::now() + self.wait + LATE;
         let explains = self.explain && self.asked.output == Output::Text;
         let mut told = None;
         loop {
-            if explains && !self.dry_run && told.replace(view.state) != Some(view.state) {
-                println!("{}", step(&view));
+            if explains && !self.dry_run && told != Some(view.state) {
+                for step in steps(told.replace(view.state), &view) {
+                    println!("{step}");
+                }
             }
             if view.state.is_final() {
                 break;
             }
             if Instant::now() >= until {
-                bail!(
-                    "{}: not done after {}: {}",
-                    view.device,
-                    humantime::format_duration(self.wait),
-                    step(&view)
-                );
+                bail!("{}: the node says no more of it: see etherslot ls", view.device);
             }
             thread::sleep(LOOK);
             view = control::ask(&socket, &Request::OrderState { order: view.order })?;
@@ -170,33 +170,63 @@ impl How {
                 }
                 Ok(())
             }
-            OrderState::RolledBack => bail!("{}: all is as it was: {}", view.device, view.reason),
+            OrderState::RolledBack => bail!("{}: not moved: {}", view.device, view.reason),
+            OrderState::Unanswered | OrderState::Stands => {
+                let wait = humantime::format_duration(self.wait);
+                bail!("{}: not done after {wait}: {}", view.device, view.reason)
+            }
             _ => bail!("{}: nothing was changed: {}", view.device, view.reason),
         }
     }
 }
 
-/// What is happening, or would.
-fn step(view: &OrderView) -> String {
+/// What has happened since an order was at `before`: nobody looks often enough to see each step.
+fn steps(before: Option<OrderState>, view: &OrderView) -> Vec<String> {
     let OrderView { r#box, device, to, from, elapsed_ms, reason, .. } = view;
-    let old = from.as_deref().unwrap_or("nobody");
-    let text = match view.state {
-        OrderState::Asked => format!("the box {box} is asked to give {device} to {to}"),
-        OrderState::Recalling => format!("{old} is to stop using {device} and to give it back"),
-        OrderState::Offered => format!("{device} was reset; {to} is to take it"),
-        OrderState::Done => format!("done, under lease epoch {}", view.epoch),
-        OrderState::Refused => format!("refused: {reason}"),
-        OrderState::RolledBack => format!("undone: {reason}"),
-        OrderState::Unanswered => reason.clone(),
-    };
-    format!("{elapsed_ms:>6} ms  {text}")
+    let was_reset = || format!("{box} has reset {device}");
+    let mut texts = Vec::new();
+    if before.is_none() && view.state != OrderState::Unanswered {
+        texts.push(format!("{box} is asked to give {device} to {to}"));
+    }
+    let is_at = |state| before == Some(state);
+    let begins = matches!(view.state, OrderState::Offered | OrderState::Done) && !is_at(OrderState::Offered);
+    if let Some(from) = from.as_deref().filter(|_| begins) {
+        if !is_at(OrderState::Recalling) {
+            texts.push(format!("{from} is to stop using {device} and to give it back"));
+        }
+        texts.push(was_reset());
+    }
+    match view.state {
+        OrderState::Asked => {}
+        OrderState::Recalling => {
+            let old = from.as_deref().unwrap_or("its owner");
+            texts.push(format!("{old} is to stop using {device} and to give it back"));
+        }
+        OrderState::Offered => texts.push(format!("{to} is to take it")),
+        OrderState::Done => texts.push(format!("done, under lease epoch {}", view.epoch)),
+        OrderState::Refused => texts.push(format!("refused: {reason}")),
+        OrderState::RolledBack => texts.push(format!("undone: {reason}")),
+        OrderState::Unanswered | OrderState::Stands => texts.push(reason.clone()),
+    }
+    texts.into_iter().map(|text| format!("{elapsed_ms:>6} ms  {text}")).collect()
 }
 
 fn done(view: &OrderView) -> String {
     let OrderView { r#box, device, to, from, elapsed_ms, epoch, .. } = view;
     let old = from.as_deref().unwrap_or("nobody");
+    let note = if view.note.is_empty() { String::new() } else { format!("{}\n", view.note) };
+    if (from, to) == (&None, &To::Nobody) {
+        let would = if view.begins_with == Some(Beginning::Nothing) {
+            ": nothing to do"
+        } else if view.dry_run {
+            " now, and would wait to be assigned again"
+        } else {
+            " until it is assigned again"
+        };
+        return format!("{box}/{device} is nobody's{would}\n");
+    }
     if !view.dry_run {
-        return format!("{box}/{device}: from {old} to {to} in {elapsed_ms} ms, lease epoch {epoch}\n");
+        return format!("{box}/{device}: from {old} to {to} in {elapsed_ms} ms, lease epoch {epoch}\n{note}");
     }
     let begins_with = view.begins_with.unwrap_or(Beginning::Recall);
     if begins_with == Beginning::Nothing {
@@ -213,13 +243,18 @@ fn done(view: &OrderView) -> String {
             "{from} stops using it and gives it back; if it does not, all stays as it is, unless --force"
         ));
     }
-    line(format!("the box {box} resets it"));
-    match to {
-        To::Host(_) => line(format!("{to} takes it; if it does not, {old} gets it back")),
-        To::Group(_) => line(format!("the host of {to} takes it as soon as it asks")),
-        To::Nobody => line("it is nobody's until it is assigned again".to_owned()),
+    if from.is_some() {
+        line(format!("{box} resets it"));
     }
-    text
+    match (to, from) {
+        (To::Host(_), Some(from)) => {
+            line(format!("{to} takes it; if it does not, {from} gets it back"));
+        }
+        (To::Host(_), None) => line(format!("{to} takes it; if it does not, it is free again")),
+        (To::Group(_), _) => line(format!("the host of {to} takes it as soon as it asks")),
+        (To::Nobody, _) => line("it is nobody's until it is assigned again".to_owned()),
+    }
+    text + &note
 }
 
 /// Rows with columns as wide as they need to be.
@@ -250,7 +285,9 @@ fn role(role: Role) -> &'static str {
 
 fn state(node: &NodeView) -> String {
     match node.state {
+        NodeState::Itself if node.is_double => "up (asked), name twice".to_owned(),
         NodeState::Itself => "up (asked)".to_owned(),
+        NodeState::Up if node.is_double => "up, name twice".to_owned(),
         NodeState::Up => "up".to_owned(),
         NodeState::Down => format!("silent for {:.1} s", node.silent_ms as f64 / 1e3),
         NodeState::Left => "stopped".to_owned(),
@@ -380,6 +417,49 @@ fn tree(view: &FabricView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn order(to: To, from: Option<&str>, state: OrderState, dry_run: bool) -> OrderView {
+        OrderView {
+            order: 1,
+            r#box: "box".to_owned(),
+            device: "disk0".to_owned(),
+            to,
+            dry_run,
+            state,
+            reason: String::new(),
+            note: String::new(),
+            begins_with: dry_run.then_some(Beginning::Offer),
+            from: from.map(str::to_owned),
+            epoch: 3,
+            elapsed_ms: 7,
+        }
+    }
+
+    #[test]
+    fn every_step_is_told_however_seldom_one_looks() {
+        let to = || To::Host("b".to_owned());
+        let at = |state| order(to(), Some("a"), state, false);
+        let at_once = steps(None, &at(OrderState::Done));
+        let mut seen = steps(None, &at(OrderState::Recalling));
+        seen.extend(steps(Some(OrderState::Recalling), &at(OrderState::Offered)));
+        seen.extend(steps(Some(OrderState::Offered), &at(OrderState::Done)));
+        let is_offered = |text: &&String| !text.ends_with("b is to take it");
+        assert_eq!(seen.iter().filter(is_offered).collect::<Vec<_>>(), at_once.iter().collect::<Vec<_>>());
+        assert!(at_once.iter().any(|text| text.ends_with("box has reset disk0")), "{at_once:?}");
+        assert_eq!(at_once.len(), 4);
+    }
+
+    #[test]
+    fn a_plan_promises_nothing_to_an_owner_that_there_is_not() {
+        let plan = done(&order(To::Host("b".to_owned()), None, OrderState::Done, true));
+        assert!(
+            plan.contains("if it does not, it is free again") && !plan.contains("gets it back"),
+            "{plan}"
+        );
+        let mut twice = order(To::Nobody, None, OrderState::Done, true);
+        twice.begins_with = Some(Beginning::Nothing);
+        assert!(done(&twice).ends_with("nothing to do\n"));
+    }
 
     #[test]
     fn a_loss_has_digits_that_count() {

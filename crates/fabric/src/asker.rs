@@ -7,8 +7,6 @@ use etherslot_wire::discovery::{Order, Outcome, Progress};
 
 /// Between two askings of the same order: at first, and at most. Each time it is twice as long.
 const AGAIN_NS: (u64, u64) = (2_000_000, 50_000_000);
-/// An order that is not done by then is not asked for any longer.
-const PATIENCE_NS: u64 = 30_000_000_000;
 /// Orders that are remembered; the oldest make room.
 const ORDERS: usize = 64;
 
@@ -25,7 +23,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether nothing will change any more: it was done or not, or the box has been silent for too long.
+    /// Whether nothing will change any more: it was done or not, or whoever gave it waits no longer, and it is not sent again.
     pub fn is_over(&self, now_ns: u64) -> bool {
         now_ns >= self.until_ns || self.outcome.is_some_and(|outcome| outcome.progress != Progress::Working)
     }
@@ -39,14 +37,15 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Takes an order, whose number is given here; returns it.
-    pub fn ask(&mut self, now_ns: u64, order: Order) -> u64 {
+    /// Takes an order, whose number is given here; returns it. It is withdrawn after `patience_ns`: a box that hears nothing of it until
+    /// then never will.
+    pub fn ask(&mut self, now_ns: u64, patience_ns: u64, order: Order) -> u64 {
         self.next += 1;
         if self.asked.len() >= ORDERS {
             self.asked.pop_front();
         }
         let order = Order { number: self.next, ..order };
-        let (interval_ns, until_ns) = (AGAIN_NS.0, now_ns + PATIENCE_NS);
+        let (interval_ns, until_ns) = (AGAIN_NS.0, now_ns.saturating_add(patience_ns));
         self.asked.push_back(Asked { order, outcome: None, again_ns: now_ns, interval_ns, until_ns });
         self.next
     }
@@ -84,5 +83,30 @@ impl Asker {
     /// When [`Asker::poll`] has something to send.
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         self.asked.iter().filter(|asked| !asked.is_over(now_ns)).map(|asked| asked.again_ns).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherslot_wire::control::Name;
+    use etherslot_wire::discovery::Change;
+
+    #[test]
+    fn an_order_is_never_sent_again_once_its_giver_has_stopped_waiting() {
+        let (to, device) = (NodeId([2; 16]), Name::new("disk0").unwrap());
+        let change = Change::Nobody;
+        let order = Order { number: 0, to, life: 0, device, change, dry_run: false, force: false };
+        let mut asker = Asker::default();
+        let number = asker.ask(0, 1_000_000_000, order);
+        let mut sent_ns = Vec::new();
+        while let Some(now_ns) = asker.deadline_ns(sent_ns.last().copied().unwrap_or(0)) {
+            if !asker.poll(now_ns, &mut |_| sent_ns.push(now_ns)) {
+                break;
+            }
+        }
+        assert!(sent_ns.len() > 10 && sent_ns.iter().all(|&at| at < 1_000_000_000), "{sent_ns:?}");
+        assert!(!asker.poll(60_000_000_000, &mut |_| panic!("it was withdrawn")));
+        assert!(asker.get(number).unwrap().is_over(1_000_000_000));
     }
 }

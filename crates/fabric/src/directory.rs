@@ -13,6 +13,9 @@ const INTERVAL_MS: (u16, u16) = (10, 60_000);
 /// Events that wait to be taken; the oldest are dropped and counted.
 const EVENTS: usize = 4096;
 
+/// So many heartbeats are no late ones of a node that was started again: two nodes share an ID.
+pub(crate) const MANY_HEARTBEATS: u32 = 32;
+
 /// How a directory works.
 #[derive(Clone, Debug)]
 pub struct DirectoryConfig {
@@ -77,6 +80,8 @@ pub struct Known<A> {
     pub devices: Vec<Option<Device>>,
     interval_ns: u64,
     sequence: u64,
+    /// Heartbeats of an earlier life while this one is up.
+    earlier: u32,
     ways: [Way<A>; MAX_LINKS],
 }
 
@@ -103,6 +108,11 @@ impl<A: Copy> Known<A> {
     /// Its device of this name.
     pub fn device(&self, name: &Name) -> Option<&Device> {
         self.devices.iter().flatten().find(|device| device.name == *name)
+    }
+
+    /// Whether two nodes speak under this ID.
+    pub fn is_double(&self) -> bool {
+        self.earlier >= MANY_HEARTBEATS
     }
 
     /// The interval of its heartbeats.
@@ -193,6 +203,7 @@ impl<A: Copy + Eq> Directory<A> {
                 devices: Vec::new(),
                 interval_ns: 0,
                 sequence: 0,
+                earlier: 0,
                 ways: [silence; MAX_LINKS],
             }
         });
@@ -203,6 +214,7 @@ impl<A: Copy + Eq> Directory<A> {
             || (!is_same_life && (header.life > known.life || known.presence != Presence::Up));
         if !is_fresh {
             self.counters.stale += 1;
+            known.earlier = known.earlier.saturating_add(u32::from(!is_same_life));
             return;
         }
         self.counters.heartbeats += 1;
@@ -213,6 +225,7 @@ impl<A: Copy + Eq> Directory<A> {
         };
         if !is_same_life {
             known.ways = [silence; MAX_LINKS];
+            known.earlier = 0;
             event = event.or(Some(NodeEvent::Restarted));
         }
         (known.life, known.sequence, known.heard_ns) = (header.life, header.sequence, now_ns);

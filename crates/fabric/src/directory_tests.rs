@@ -135,3 +135,20 @@ fn a_flood_of_strangers_takes_no_room_from_those_who_are_there() {
     hear(&mut directory, 1000 * MS, &beat(&mut announcer(1), &[]));
     assert!(directory.get(&BOX).is_some(), "in place of one that is gone");
 }
+
+#[test]
+fn two_nodes_that_share_an_id_are_seen_and_one_that_was_started_again_is_not() {
+    let mut directory = directory();
+    let (mut old, mut new) = (announcer(1), announcer(2));
+    for _ in 0..MANY_HEARTBEATS {
+        hear(&mut directory, 0, &beat(&mut old, &[]));
+    }
+    for _ in 0..MANY_HEARTBEATS {
+        hear(&mut directory, 0, &beat(&mut new, &[]));
+    }
+    assert!(!directory.get(&BOX).unwrap().is_double());
+    for _ in 0..MANY_HEARTBEATS {
+        hear(&mut directory, 0, &beat(&mut old, &[]));
+    }
+    assert!(directory.get(&BOX).unwrap().is_double());
+}

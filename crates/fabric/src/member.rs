@@ -10,7 +10,7 @@ use etherslot_wire::frame::{CHECK_BYTES, MAX_FRAME_BYTES};
 
 use crate::announcer::{Announcer, Identity};
 use crate::asker::{Asked, Asker};
-use crate::directory::{Directory, DirectoryConfig, Known, Presence};
+use crate::directory::{Directory, DirectoryConfig, Known, MANY_HEARTBEATS, Presence};
 use crate::leases::{Key, Leases};
 
 /// Frames that wait to be sent; more are dropped and counted.
@@ -69,6 +69,8 @@ pub struct Counters {
     pub orders: u64,
     /// Of those: for another life of this box, dropped. Somebody repeats what was said before its start, or has not heard of it.
     pub orders_stale: u64,
+    /// Heartbeats under our own ID and of another life: another node has it, too.
+    pub doubles: u64,
 }
 
 /// A node of the fabric.
@@ -131,6 +133,8 @@ impl<A: Place> Member<A> {
         let (header, body) = Header::parse_checked(frame, crc32c).ok()?;
         match header.message {
             Message::Heartbeat => {
+                let Identity { node, life, .. } = *self.identity();
+                self.counters.doubles += u64::from(header.node == node && header.life != life);
                 self.directory.hear(now_ns, *from, true, &header, &Heartbeat::parse(body)?);
                 if self.is_rendezvous {
                     self.relay(from, &header, frame.get(..HEADER_BYTES + body.len() + CHECK_BYTES)?);
@@ -208,9 +212,10 @@ impl<A: Place> Member<A> {
         self.announcer.changed(now_ns, device);
     }
 
-    /// Has a box do something with a device; the order's number. The box may be this very node, with its `leases`.
-    pub fn order(&mut self, now_ns: u64, order: Order, leases: Option<&mut Leases>) -> u64 {
-        let number = self.asker.ask(now_ns, order);
+    /// Has a box do something with a device; the order's number. The box may be this very node, with its `leases`. It is sent until it
+    /// is answered, and for `patience_ns` at most.
+    pub fn order(&mut self, now_ns: u64, patience_ns: u64, order: Order, leases: Option<&mut Leases>) -> u64 {
+        let number = self.asker.ask(now_ns, patience_ns, order);
         self.ask(now_ns, leases);
         number
     }
@@ -268,6 +273,11 @@ impl<A: Place> Member<A> {
             progress = true;
         }
         progress
+    }
+
+    /// Whether another node has this node's ID.
+    pub fn is_double(&self) -> bool {
+        self.counters.doubles >= u64::from(MANY_HEARTBEATS)
     }
 
     /// When [`Member::poll`] has something to do.

@@ -190,7 +190,7 @@ fn two_who_know_one_address_between_them_hear_each_other_and_one_orders_the_othe
             let change = Change::Host(NodeId([2; 16]));
             let device = Name::new("disk0").unwrap();
             let order = Order { number: 0, to: BOX, life: 0, device, change, dry_run: false, force: false };
-            asked = Some(host.order(now_ns, order, None));
+            asked = Some(host.order(now_ns, 1_000_000_000, order, None));
         }
     }
     assert_eq!(host.directory().get(&BOX).and_then(Known::address), Some(At(1)));

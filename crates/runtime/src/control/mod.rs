@@ -51,6 +51,9 @@ pub enum Request {
         /// Take it away from a host that does not give it back.
         #[serde(default)]
         force: bool,
+        /// It is withdrawn if it is not done after so long, ms; 30 s if that is not said, an hour at most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_ms: Option<u64>,
     },
     /// How far an order is: [`OrderView`].
     OrderState {
@@ -138,7 +141,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Request>(r#"{"request":"stat"}"#).unwrap(), Request::Stat {});
         let order = r#"{"request":"order","device":"disk0","to":{"host":"a"}}"#;
         let to = To::Host("a".to_owned());
-        let parsed = Request::Order { device: "disk0".to_owned(), to, dry_run: false, force: false };
+        let parsed =
+            Request::Order { device: "disk0".to_owned(), to, dry_run: false, force: false, wait_ms: None };
         assert_eq!(serde_json::from_str::<Request>(order).unwrap(), parsed);
         for bad in ["", "{}", r#"{"request":"reboot"}"#, r#"{"request":"stat","now":1}"#, "[]", "\"stat\""] {
             assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");

@@ -127,8 +127,20 @@ fn devices<'a>(
     own.iter().map(|device| (identity.node, identity.name.as_str(), device)).chain(others)
 }
 
+/// The device of an order.
+pub(crate) fn known<'a>(member: &'a Member<Via>, own: &'a [Device], order: &Order) -> Option<&'a Device> {
+    let is_it =
+        |(node, _, device): &(NodeId, &str, &Device)| (*node, device.name) == (order.to, order.device);
+    devices(member, own).find(is_it).map(|(_, _, device)| device)
+}
+
 /// What is asked for, as an order to a box.
-pub(crate) fn order(member: &Member<Via>, own: &[Device], asked: &Asked<'_>) -> Result<Order, String> {
+pub(crate) fn order(
+    member: &Member<Via>,
+    own: &[Device],
+    asked: &Asked<'_>,
+    now_ns: u64,
+) -> Result<Order, String> {
     let text = asked.device;
     let meant: Vec<(NodeId, &str, &Device)> = devices(member, own)
         .filter(|(_, owner, device)| is_meant(text, owner, device) || device.serial.as_str() == text)
@@ -138,14 +150,11 @@ pub(crate) fn order(member: &Member<Via>, own: &[Device], asked: &Asked<'_>) -> 
             let known: Vec<&str> = devices(member, own).map(|(_, _, device)| device.name.as_str()).collect();
             return Err(format!("no device {text:?} is known: there {}", listed(known)));
         }
-        [(node, _, device)] => (*node, device.name),
-        several => {
-            let names: Vec<String> = several
-                .iter()
-                .map(|(_, owner, device)| format!("{owner}/{}", device.name.as_str()))
-                .collect();
-            return Err(format!("{text:?} is several devices: write one of {}", names.join(", ")));
+        [(node, owner, device)] => {
+            is_there(member, node, owner, now_ns)?;
+            (*node, device.name)
         }
+        several => return Err(ambiguous(text, several)),
     };
     let change = match asked.to {
         To::Host(text) => Change::Host(host(member, text)?),
@@ -159,6 +168,39 @@ pub(crate) fn order(member: &Member<Via>, own: &[Device], asked: &Asked<'_>) -> 
     };
     // Which life of the box it is for is told when it is sent.
     Ok(Order { number: 0, to, life: 0, device, change, dry_run: asked.dry_run, force: asked.force })
+}
+
+/// Whether an order can come to a box: one that is cut off would hear it later, when nobody waits for it any more.
+fn is_there(member: &Member<Via>, node: &NodeId, name: &str, now_ns: u64) -> Result<(), String> {
+    let Some(known) = member.directory().get(node) else { return Ok(()) };
+    let silent_s = now_ns.saturating_sub(known.heard_ns) / 1_000_000_000;
+    match known.presence {
+        Presence::Up if known.is_double() => Err(two_called(name)),
+        Presence::Up => Ok(()),
+        Presence::Down => Err(format!(
+            "{name}, the device's box, is silent for {silent_s} s: start it, or look at its link; nothing was changed"
+        )),
+        Presence::Left => Err(format!(
+            "{name}, the device's box, was stopped {silent_s} s ago: start it; nothing was changed"
+        )),
+    }
+}
+
+fn two_called(name: &str) -> String {
+    format!("two boxes are called {name}: give one of them another name ([node] name)")
+}
+
+fn ambiguous(text: &str, several: &[(NodeId, &str, &Device)]) -> String {
+    let names: Vec<String> =
+        several.iter().map(|(_, owner, device)| format!("{owner}/{}", device.name.as_str())).collect();
+    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    match twice {
+        Some((at, _)) => {
+            let serials: Vec<&str> = several.iter().map(|(_, _, device)| device.serial.as_str()).collect();
+            format!("{}, or write a serial number: {}", two_called(several[at].1), serials.join(", "))
+        }
+        None => format!("{text:?} is several devices: write one of {}", names.join(", ")),
+    }
 }
 
 fn host(member: &Member<Via>, text: &str) -> Result<NodeId, String> {
@@ -189,5 +231,91 @@ fn listed(mut names: Vec<&str>) -> String {
         [] => "is none yet".to_owned(),
         names if names.len() <= 8 => format!("are {}", names.join(", ")),
         names => format!("are {} and {} more", names[..8].join(", "), names.len() - 8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etherslot_fabric::{DirectoryConfig, Identity, MemberConfig, To as Hear};
+    use etherslot_netio::Address;
+    use etherslot_wire::discovery::{DeviceState, Serial};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn via(number: u16) -> Via {
+        Via { link: 0, address: Address::Ring(number.into()) }
+    }
+
+    fn member(number: u8, name: &str, role: Role) -> Member<Via> {
+        Member::new(MemberConfig {
+            identity: Identity {
+                node: NodeId([number; 16]),
+                life: 1,
+                name: Name::new(name).unwrap(),
+                role,
+                group: None,
+                ports: Vec::new(),
+            },
+            interval_ns: 100_000_000,
+            frame_bytes: 1500,
+            directory: DirectoryConfig::default(),
+            to: vec![Hear::Broadcast(via(0))],
+            is_rendezvous: false,
+            takes_orders: true,
+        })
+    }
+
+    fn disk(serial: &str) -> Device {
+        Device {
+            name: Name::new("disk0").unwrap(),
+            serial: Serial::new(serial).unwrap(),
+            id: (1, 2),
+            class: [1, 8, 2],
+            state: DeviceState::Free,
+            bytes: 4096,
+            epoch: 0,
+            owner: None,
+            assigned: Assigned::Group,
+            has_owners: false,
+            group: None,
+        }
+    }
+
+    /// A box called `box` with a disk tells `host` of itself.
+    fn tell(host: &mut Member<Via>, now_ns: u64, number: u8) {
+        let mut io_box = member(number, "box", Role::Box);
+        io_box.poll(now_ns, &[disk(&format!("ES{number}"))], None);
+        io_box.transmit(&mut |_, frame| {
+            host.receive(now_ns, &via(number.into()), frame, None);
+            true
+        });
+    }
+
+    fn ordered(host: &Member<Via>, device: &str, now_ns: u64) -> Result<NodeId, String> {
+        let to = To::Host("host".to_owned());
+        let asked = Asked { device, to: &to, dry_run: false, force: false, wait_ms: None };
+        order(host, &[], &asked, now_ns).map(|order| order.to)
+    }
+
+    #[test]
+    fn a_box_that_is_known_to_be_silent_is_asked_nothing() {
+        let mut host = member(1, "host", Role::Host);
+        tell(&mut host, SECOND, 2);
+        assert_eq!(ordered(&host, "disk0", SECOND), Ok(NodeId([2; 16])));
+        host.poll(4 * SECOND, &[], None);
+        let refusal = ordered(&host, "disk0", 4 * SECOND).unwrap_err();
+        assert!(refusal.contains("box, the device's box, is silent for 3 s"), "{refusal}");
+    }
+
+    #[test]
+    fn of_two_boxes_with_one_name_it_is_said_that_they_are_two() {
+        let mut host = member(1, "host", Role::Host);
+        tell(&mut host, SECOND, 2);
+        tell(&mut host, SECOND, 3);
+        let refusal = ordered(&host, "box/disk0", SECOND).unwrap_err();
+        assert!(refusal.contains("two boxes are called box") && refusal.contains("ES2, ES3"), "{refusal}");
+        assert_eq!(ordered(&host, "ES3", SECOND), Ok(NodeId([3; 16])));
     }
 }

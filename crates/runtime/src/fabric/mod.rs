@@ -15,13 +15,13 @@ use etherslot_fabric::{
 use etherslot_netio::Address;
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Change, Device, DeviceState, Group, MAX_DEVICES, Order, Role};
+use etherslot_wire::discovery::{Assigned, Change, Device, DeviceState, Group, MAX_DEVICES, Order, Role};
 
 pub use find::{ANY, Wanted};
 pub(crate) use find::{Found, Which};
 use keep::Keeping;
 use tags::{TAG_BYTES, Tags};
-use view::{FabricView, OrderView, To as ViewTo};
+use view::{Beginning, FabricView, OrderState, OrderView, To as ViewTo};
 
 use crate::control::{Answer, NO_FABRIC, Request};
 use crate::counted::{Counted, counted};
@@ -34,6 +34,9 @@ use crate::{StartError, identity};
 
 /// What everybody on an Ethernet hears.
 const EVERYBODY: Address = Address::Mac([0xFF; 6]);
+/// An order is withdrawn after so long, unless it says when; and at the latest.
+const ORDER_MS: u64 = 30_000;
+const ORDER_MOST_MS: u64 = 3_600_000;
 /// How often a box looks whether hosts of its devices are lost.
 const FAILOVER_LOOK_NS: u64 = 50_000_000;
 
@@ -44,6 +47,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) to: &'a ViewTo,
     pub(crate) dry_run: bool,
     pub(crate) force: bool,
+    /// After so long it is withdrawn.
+    pub(crate) wait_ms: Option<u64>,
 }
 
 /// A member and what is around it.
@@ -214,7 +219,7 @@ impl Fabric {
             let Identity { node, life, .. } = *self.member.identity();
             let change = Change::Host(to);
             let order = Order { number: 0, to: node, life, device, change, dry_run: false, force: false };
-            self.member.order(now_ns, order, Some(leases));
+            self.member.order(now_ns, ORDER_MS * 1_000_000, order, Some(leases));
         }
     }
 
@@ -314,15 +319,41 @@ impl Fabric {
         asked: &Asked<'_>,
         leases: Option<&mut Leases>,
     ) -> Result<OrderView, String> {
-        let order = find::order(&self.member, &self.devices, asked)?;
-        let number = self.member.order(now_ns, order, leases);
+        let order = find::order(&self.member, &self.devices, asked, now_ns)?;
+        let patience_ms = asked.wait_ms.unwrap_or(ORDER_MS).min(ORDER_MOST_MS);
+        let number = self.member.order(now_ns, patience_ms * 1_000_000, order, leases);
         self.order_state(now_ns, number)
     }
 
     /// What is known of an order.
     pub(crate) fn order_state(&self, now_ns: u64, number: u64) -> Result<OrderView, String> {
         let asked = self.member.asked(number).ok_or_else(|| format!("there is no order {number}"))?;
-        Ok(view::order(asked, now_ns, &|node| self.name_of(&node)))
+        let mut view = view::order(asked, now_ns, &|node| self.name_of(&node));
+        if let Change::Group(group) = asked.order.change
+            && view.state == OrderState::Done
+            && !self.has_host(group)
+        {
+            view.note =
+                format!("no host of group {group} is up: {} waits for one in {}", view.device, view.r#box);
+        }
+        let is_nobodys = || find::known(&self.member, &self.devices, &asked.order);
+        if asked.order.dry_run
+            && asked.order.change == Change::Nobody
+            && is_nobodys().is_some_and(|device| device.assigned == Assigned::Nobody)
+        {
+            view.begins_with = view.begins_with.map(|_| Beginning::Nothing);
+        }
+        Ok(view)
+    }
+
+    /// Whether a host of a group is there.
+    fn has_host(&self, group: Group) -> bool {
+        let (own, nodes) = (self.member.identity(), self.member.directory().nodes());
+        let is_it = |role, of| role == Role::Host && of == Some(group);
+        is_it(own.role, own.group)
+            || nodes
+                .filter(|(_, known)| known.presence == Presence::Up)
+                .any(|(_, known)| is_it(known.role, known.group))
     }
 
     /// Answers what a control socket asks of a member; `stat` is all else that it asks.
@@ -348,8 +379,8 @@ impl Fabric {
                 view.add_sessions(&stat().sessions);
                 Ok(Answer::Ls(view))
             }
-            Request::Order { device, to, dry_run, force } => {
-                let asked = Asked { device, to, dry_run: *dry_run, force: *force };
+            Request::Order { device, to, dry_run, force, wait_ms } => {
+                let asked = Asked { device, to, dry_run: *dry_run, force: *force, wait_ms: *wait_ms };
                 fabric.ok_or_else(member)?.order(now_ns, &asked, leases).map(Answer::Order)
             }
             Request::OrderState { order } => {
@@ -370,7 +401,8 @@ impl Fabric {
 
     /// What was counted.
     fn counted(&self) -> Counted {
-        let Counters { malformed, sent, dropped, relayed, orders, orders_stale } = *self.member.counters();
+        let Counters { malformed, sent, dropped, relayed, orders, orders_stale, doubles } =
+            *self.member.counters();
         let DirectoryCounters { heartbeats, stale, refused, own, lost, events_dropped } =
             *self.member.directory().counters();
         Counted::from([
@@ -382,6 +414,7 @@ impl Fabric {
             ("heartbeats_stale", stale),
             ("heartbeats_relayed", relayed),
             ("own_id_heard", own),
+            ("own_id_doubled", doubles),
             ("nodes_lost", lost),
             ("nodes_refused", refused),
             ("orders_heard", orders),

@@ -33,6 +33,9 @@ pub struct NodeView {
     pub group: Option<u16>,
     /// Whether it is there.
     pub state: NodeState,
+    /// Whether another node of its role has its name, or even its ID.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_double: bool,
     /// How long nothing was heard of it, ms.
     pub silent_ms: u64,
     /// How it is reached.
@@ -207,6 +210,9 @@ pub struct OrderView {
     pub state: OrderState,
     /// What it waits for, or why it was not done; empty if there is nothing to say.
     pub reason: String,
+    /// What is odd about what was done, or would be; empty if there is nothing to say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
     /// What it would begin with, if that was only a question and the order can be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins_with: Option<Beginning>,
@@ -247,8 +253,10 @@ pub enum OrderState {
     Refused,
     /// Begun, and all is as it was.
     RolledBack,
-    /// The box has not answered.
+    /// The box has not answered, and is not asked again.
     Unanswered,
+    /// The box has begun and goes on; nobody waits for it any more.
+    Stands,
 }
 
 impl OrderState {
@@ -274,6 +282,7 @@ pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64) -> FabricVie
         role: identity.role.into(),
         group: identity.group.map(Group::get),
         state: NodeState::Itself,
+        is_double: member.is_double(),
         silent_ms: 0,
         ways: Vec::new(),
         session: None,
@@ -281,7 +290,19 @@ pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64) -> FabricVie
     }];
     nodes.extend(directory.nodes().map(|(node, known)| node_view(node, known, now_ns, &name_of)));
     nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+    mark_doubles(&mut nodes);
     FabricView { node: identity.name.as_str().to_owned(), nodes }
+}
+
+/// Marks nodes that are there and are called the same. They are in the order of their names.
+fn mark_doubles(nodes: &mut [NodeView]) {
+    let is_there = |node: &NodeView| matches!(node.state, NodeState::Itself | NodeState::Up);
+    for called in nodes.chunk_by_mut(|a, b| a.name == b.name) {
+        let there: Vec<Role> = called.iter().filter(|node| is_there(node)).map(|node| node.role).collect();
+        for node in called.iter_mut().filter(|node| is_there(node)) {
+            node.is_double |= there.iter().filter(|&&role| role == node.role).count() > 1;
+        }
+    }
 }
 
 fn node_view(
@@ -304,6 +325,7 @@ fn node_view(
             Presence::Down => NodeState::Down,
             Presence::Left => NodeState::Left,
         },
+        is_double: known.is_double() && known.presence == Presence::Up,
         silent_ms: now_ns.saturating_sub(known.heard_ns) / 1_000_000,
         ways: known.ways().map(way).collect(),
         session: None,
@@ -355,6 +377,7 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
         dry_run: order.dry_run,
         state: OrderState::Asked,
         reason: String::new(),
+        note: String::new(),
         begins_with: None,
         from: None,
         epoch: 0,
@@ -363,7 +386,10 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
     let Some(outcome) = &asked.outcome else {
         if asked.is_over(now_ns) {
             view.state = OrderState::Unanswered;
-            view.reason = format!("the box {} does not answer: is it running, and reachable?", view.r#box);
+            view.reason = format!(
+                "{} does not answer, and is not asked again: is it running, and reachable?",
+                view.r#box
+            );
         }
         return view;
     };
@@ -379,32 +405,38 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
         (Progress::Done, _) => OrderState::Done,
         (Progress::Refused, _) => OrderState::Refused,
         (Progress::RolledBack, _) => OrderState::RolledBack,
-        (Progress::Working, _) if asked.is_over(now_ns) => OrderState::Unanswered,
+        (Progress::Working, _) if asked.is_over(now_ns) => OrderState::Stands,
         (Progress::Working, Step::Offer) => OrderState::Offered,
         (Progress::Working, Step::None | Step::Recall) => OrderState::Recalling,
     };
     let old = view.from.as_deref().unwrap_or("its owner");
     view.reason = match outcome.reason {
+        Reason::None if view.state == OrderState::Stands => {
+            format!("{} has begun and goes on: see etherslot ls", view.r#box)
+        }
         Reason::None => String::new(),
-        Reason::UnknownDevice => format!("the box {} has no such device", view.r#box),
-        Reason::UnknownHost => format!("the box {} has not heard of {}", view.r#box, view.to),
+        Reason::UnknownDevice => format!("{} has no such device", view.r#box),
+        Reason::UnknownHost => format!("{} has not heard of {}", view.r#box, view.to),
         Reason::SilentHost => format!("{} is silent: start it, or look at its link", view.to),
         Reason::Busy => "another order is under way for the device: wait for its end".to_owned(),
         Reason::NotReleased => {
-            format!("{old} did not give the device back in time: stop what uses it there, or use --force")
+            format!(
+                "{old} did not give the device back in time and keeps it: stop what uses it there, or use --force"
+            )
         }
         Reason::NotTaken => {
-            format!("{} did not take the device in time: has it a slot for it? {old} gets it back", view.to)
+            let again = match &view.from {
+                Some(from) => format!("{from} gets it back, after its guest was without it meanwhile"),
+                None => "it is free again".to_owned(),
+            };
+            format!("{} did not take the device in time: has it a slot for it? {again}", view.to)
         }
         Reason::TooMany => "the box has too many orders: try again".to_owned(),
         Reason::NotPermitted => {
-            format!("the box {} takes orders at its own control socket only ([fabric] orders)", view.r#box)
+            format!("{} takes orders at its own control socket only ([fabric] orders)", view.r#box)
         }
         Reason::NotAnOwner => {
-            format!(
-                "{} may not own it: its key is not among the device's owners at the box {}",
-                view.to, view.r#box
-            )
+            format!("{} may not own it: its key is not among the device's owners in {}", view.to, view.r#box)
         }
     };
     view
@@ -424,19 +456,32 @@ mod tests {
     use super::*;
     use crate::counted::Counted;
 
-    #[test]
-    fn how_good_a_session_is_stands_with_its_node() {
-        let node = |id: &str| NodeView {
+    fn node(id: &str) -> NodeView {
+        NodeView {
             name: id.to_owned(),
             id: id.to_owned(),
             role: Role::Box,
             group: None,
             state: NodeState::Up,
+            is_double: false,
             silent_ms: 0,
             ways: Vec::new(),
             session: None,
             devices: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn nodes_of_one_role_and_name_are_marked_if_both_are_there() {
+        let mut nodes = ["a", "a", "b", "b", "c", "c"].map(node);
+        nodes[3].role = Role::Host;
+        nodes[5].state = NodeState::Left;
+        mark_doubles(&mut nodes);
+        assert_eq!(nodes.map(|node| node.is_double), [true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn how_good_a_session_is_stands_with_its_node() {
         let session = |peer: &str, state: &str, srtt_ns: u64| SessionStat {
             peer: "10.0.0.1:1".to_owned(),
             peer_node: Some(peer.to_owned()),

@@ -443,7 +443,7 @@ impl World {
                 force: false,
             };
             let began_ns = self.now_ns;
-            let asked = self.nodes[asker].member.order(began_ns, order, None);
+            let asked = self.nodes[asker].member.order(began_ns, 30 * SECOND, order, None);
             self.poll(asker);
             let is_over = |world: &Self| {
                 let outcome = world.nodes[asker].member.asked(asked).and_then(|asked| asked.outcome);
