@@ -88,19 +88,17 @@ impl Asked {
             let view = control::ask(&socket, &Request::Ls {})?;
             return Ok((socket, view));
         }
-        let mut refusal = None;
+        let (mut refusal, mut dead) = (None, Vec::new());
         for socket in control::sockets() {
             match control::ask(&socket, &Request::Ls {}) {
                 Ok(view) => return Ok((socket, view)),
-                Err(AskError::NoNode(_)) => {}
+                Err(AskError::NoNode(path)) => dead.push(path),
                 Err(error) => refusal = Some(error),
             }
         }
         match refusal {
             Some(error) => Err(error.into()),
-            None => {
-                bail!("no node of this user runs here: start one with [fabric], or name its socket (--node)")
-            }
+            None => bail!("{}", control::nobody(&dead)),
         }
     }
 }
@@ -395,7 +393,10 @@ fn tree(view: &FabricView) -> String {
                     "moving" => format!("moving from {}", owner.name),
                     _ => format!("used by {}", owner.name),
                 });
-                let owner = owner.unwrap_or_else(|| device.state.clone());
+                let owner = owner.unwrap_or_else(|| match assigned(device).as_str() {
+                    "nobody" => "free, nobody's until it is assigned".to_owned(),
+                    who => format!("{}, waits for {who}", device.state),
+                });
                 format!("{}  {}  {}  {owner}", device.name, device.serial, size(device))
             })
             .collect();

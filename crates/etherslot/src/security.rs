@@ -124,7 +124,9 @@ impl Keygen {
         let (fabric, node) = (files.fabric.display(), files.node.display());
         if self.output == Output::Json {
             let told = json!({
-                "fabric_key": { "path": fabric.to_string(), "made": made.fabric },
+                "fabric_key": {
+                    "path": fabric.to_string(), "made": made.fabric, "fingerprint": made.fingerprint,
+                },
                 "node_key": { "path": node.to_string(), "made": made.node },
                 "public_key": made.public.to_string(),
             });
@@ -136,6 +138,7 @@ impl Keygen {
         println!(
             "fabric key  {fabric}  {fabric_is}: all nodes of the fabric need it, nobody else may have it"
         );
+        println!("            fingerprint {}: the same on all nodes", made.fingerprint);
         println!("node key    {node}  {node_is}: this node alone may have it");
         println!("public key  {}  for peers, owners and box_key of others", made.public);
         Ok(())

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use etherslot_runtime::Counted;
 use etherslot_runtime::control::{self, AskError, Request};
-use etherslot_runtime::stat::{NodeStat, PathStat, Protection, Role, SessionStat};
+use etherslot_runtime::stat::{NodeStat, PathStat, Protection, Role, SessionStat, SlotStat};
 
 use crate::security::RED;
 use crate::units::{self, Grouped};
@@ -83,21 +83,16 @@ impl Stat {
         if let Some(node) = &self.node {
             return Ok(vec![control::ask(&socket_of(node)?, &Request::Stat {})?]);
         }
-        let mut found = Vec::new();
+        let (mut found, mut dead) = (Vec::new(), Vec::new());
         for path in control::sockets() {
             match control::ask(&path, &Request::Stat {}) {
                 Ok(stat) => found.push(stat),
-                // Left by one that was killed.
-                Err(AskError::NoNode(_)) => {}
+                Err(AskError::NoNode(path)) => dead.push(path),
                 Err(error) => return Err(error.into()),
             }
         }
         if found.is_empty() {
-            let folder =
-                control::folder().map_or_else(|| "no folder".to_owned(), |at| at.display().to_string());
-            bail!(
-                "no node of this user runs here ({folder} has no control socket): start one, or name its socket"
-            );
+            bail!("{}", control::nobody(&dead));
         }
         Ok(found)
     }
@@ -127,6 +122,7 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
         uptime_ns,
         address,
         security,
+        notices,
         counters,
         port,
         links,
@@ -151,6 +147,9 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
         Protection::Plaintext => writeln!(text, "  {PLAINTEXT}: whoever reaches the link can use everything"),
         Protection::Memory => writeln!(text, "  without keys, over memory of this user"),
     };
+    for notice in notices {
+        let _ = writeln!(text, "  WRONG: {notice}");
+    }
     table(&mut text, "node", counters, before.map(|before| (&before.counters, seconds)));
     if security.protection == Protection::Keys {
         let before = before.map(|before| (&before.security.counters, seconds));
@@ -179,7 +178,7 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
     for slot in slots {
         let before = before.and_then(|before| before.slots.iter().find(|known| known.device == slot.device));
         let before = before.map(|before| (&before.counters, seconds));
-        table(&mut text, &format!("slot of {}", slot.device), &slot.counters, before);
+        table(&mut text, &format!("slot of {}: {}", slot.device, where_it_is(slot)), &slot.counters, before);
     }
     if let Some(counters) = fabric {
         let before = before.and_then(|before| Some((before.fabric.as_ref()?, seconds)));
@@ -190,6 +189,22 @@ pub(crate) fn show(stat: &NodeStat, before: Option<&NodeStat>) -> String {
         table(&mut text, "leases", counters, before);
     }
     text
+}
+
+/// Where a slot's device is.
+fn where_it_is(slot: &SlotStat) -> String {
+    let guest = slot.guest.as_deref().map(|stage| match stage {
+        "in" => "in the guest".to_owned(),
+        "out" => "not in the guest".to_owned(),
+        "entering" | "leaving" => format!("{stage} the guest"),
+        stage => stage.to_owned(),
+    });
+    let attached = if slot.is_attached { "attached" } else { "not attached" };
+    [Some(attached.to_owned()), guest, slot.refusal.clone()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// A session, with rates if it was known so many seconds earlier.
@@ -292,6 +307,7 @@ mod tests {
             uptime_ns,
             address: "02:00:00:00:00:02".to_owned(),
             security: SecurityStat::default(),
+            notices: vec!["no box has disk9: there are disk0, disk1".to_owned()],
             counters: Counted::from([("sessions_up", 1), ("sessions_dead", 0)]),
             port: Counted::from([("tx_frames", frames)]),
             sessions: vec![SessionStat {
@@ -324,8 +340,26 @@ mod tests {
             assert!(text.contains(named.name), "{} is missing in\n{text}", named.name);
         }
         assert!(text.contains("srtt 43.2 us"), "{text}");
+        assert!(text.contains("WRONG: no box has disk9"), "{text}");
         assert!(text.contains(PLAINTEXT) && text.contains("AES-256-GCM"), "{text}");
         assert!(text.lines().all(|line| line.len() <= LINE_WIDTH + 20), "{text}");
+    }
+
+    #[test]
+    fn a_slot_says_where_its_device_is() {
+        let mut slot = SlotStat {
+            device: "disk0".to_owned(),
+            is_attached: true,
+            guest: Some("in".to_owned()),
+            refusal: None,
+            counters: Counted::default(),
+        };
+        let mut stat = stat(1, 0);
+        stat.slots = vec![slot.clone()];
+        assert!(show(&stat, None).contains("slot of disk0: attached, in the guest"));
+        (slot.is_attached, slot.guest) = (false, None);
+        slot.refusal = Some("the box has no such device".to_owned());
+        assert_eq!(where_it_is(&slot), "not attached, the box has no such device");
     }
 
     #[test]

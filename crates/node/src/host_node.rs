@@ -241,6 +241,16 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
         true
     }
 
+    /// Whether there is a session with the box of a slot.
+    pub fn is_in_session(&self, slot: usize) -> bool {
+        self.peer_of[slot].is_some_and(|peer| self.peers[peer].up)
+    }
+
+    /// Why the box of a slot does not give its device, if it has said so.
+    pub fn refusal(&self, slot: usize) -> Option<&'static str> {
+        self.slots[slot].refusal()
+    }
+
     /// The box of a slot may give its device now: it is asked at once rather than when it is its time.
     pub fn ask_again(&mut self, slot: usize) {
         self.slots[slot].ask_again();

@@ -27,6 +27,7 @@ use crate::control::Control;
 use crate::events;
 use crate::fabric::{self, Fabric};
 use crate::network::Network;
+use crate::notices::Notices;
 use crate::options::{
     Backing, BoxOptions, DeviceKind, DeviceOptions, LinkOptions, NicOptions, NvmeOptions, RnicOptions,
     SataController, SataOptions, SessionOptions, StoreOptions, Via,
@@ -325,6 +326,7 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
         fabric.tell_to(teller.clone());
     }
     let name = &options.run.name;
+    let mut notices = Notices::default();
     let devices = options.devices.len();
     tracing::info!(name, address = station.links.address(), devices, "ready");
 
@@ -349,11 +351,12 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
             // Before a host hears of a lease: it is kept.
             progress |= fabric.poll_box(now_ns, node.leases_mut());
             progress |= fabric.transmit(&mut station.links);
+            notices.look(now_ns, || fabric.wrong(now_ns, std::iter::empty()));
         }
         progress |= transmit(&mut node, &mut station);
         let Station { links, signals, sleeper, .. } = &mut station;
         progress |= control.poll(now_ns, sleeper, &mut |request| {
-            let stat = stat::of_box(name, now_ns, &node, links);
+            let stat = notices.shown_in(stat::of_box(name, now_ns, &node, links));
             Fabric::answer(fabric.as_mut(), now_ns, &request, Some(node.leases_mut()), || stat)
         });
         if signals.report() {

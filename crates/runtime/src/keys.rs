@@ -149,6 +149,8 @@ pub struct Made {
     pub fabric: bool,
     /// The node's key was not there.
     pub node: bool,
+    /// What the fabric's key is known by.
+    pub fingerprint: String,
     /// The node's identity.
     pub public: PublicKey,
 }
@@ -164,8 +166,10 @@ pub fn make(files: &KeyFiles) -> Result<Made, KeyFileError> {
     if node {
         write(&files.node, &NodeKey::generate(&mut entropy).to_text())?;
     }
-    read::<FabricKey>(&files.fabric)?;
-    Ok(Made { fabric, node, public: read::<NodeKey>(&files.node)?.public() })
+    // It gives nothing away: a tag of what is no frame.
+    let tag = read::<FabricKey>(&files.fabric)?.announcement_tag(b"fingerprint");
+    let fingerprint = crate::stat::hex(&tag[..8]);
+    Ok(Made { fabric, node, fingerprint, public: read::<NodeKey>(&files.node)?.public() })
 }
 
 /// The keys of a node, read.

@@ -27,6 +27,7 @@ pub mod link_test;
 mod links;
 mod metrics;
 mod network;
+mod notices;
 pub mod options;
 mod plug;
 mod polling;

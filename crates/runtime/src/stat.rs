@@ -51,6 +51,9 @@ pub struct NodeStat {
     /// How its sessions are protected.
     #[serde(default)]
     pub security: SecurityStat,
+    /// What is wrong and lasts, in words: cause and remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
     /// What it counts beside its sessions.
     pub counters: Counted,
     /// What its links count, together.
@@ -242,6 +245,9 @@ pub struct SlotStat {
     /// Where the device is, if it enters and leaves a running guest: `no guest`, `out`, `entering`, `in`, `leaving`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<String>,
+    /// Why the box does not give the device, if it has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
     /// What it counts.
     pub counters: Counted,
 }
@@ -255,6 +261,7 @@ impl NodeStat {
             uptime_ns: now_ns,
             address: links.address(),
             security: SecurityStat::default(),
+            notices: Vec::new(),
             counters,
             port: links.counters(),
             links: links
@@ -272,10 +279,11 @@ impl NodeStat {
 
     /// Writes everything to the log.
     pub(crate) fn log(&self) {
-        tracing::info!(counters = %self.port, "link");
-        tracing::info!(counters = %self.counters, "node");
-        if self.security.protection == Protection::Keys {
-            tracing::info!(counters = %self.security.counters, "security");
+        let groups = [("link", &self.port), ("node", &self.counters), ("security", &self.security.counters)];
+        for (what, counters) in groups {
+            if counters.iter().any(|(_, value)| value != 0) {
+                tracing::info!(%counters, "{what}");
+            }
         }
         for session in &self.sessions {
             let SessionStat { peer, state, mode, gauges, counters, .. } = session;
@@ -342,7 +350,7 @@ impl SessionStat {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -414,9 +422,10 @@ pub(crate) fn of_host<'a>(
     let mut stat = NodeStat::new(name, Role::Host, now_ns, counters, links);
     stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
     stat.sessions = sessions_of(node).collect();
-    let slots = devices.zip(node.slots());
-    let slots = slots.map(|((device, guest), (ready, counters))| SlotStat {
+    let slots = devices.zip(node.slots()).enumerate();
+    let slots = slots.map(|(slot, ((device, guest), (ready, counters)))| SlotStat {
         guest: guest.map(str::to_owned),
+        refusal: node.refusal(slot).map(str::to_owned),
         ..of_slot(device, ready, counters)
     });
     stat.slots = slots.collect();
@@ -477,5 +486,5 @@ fn of_slot(device: &str, is_attached: bool, counters: &SlotCounters) -> SlotStat
         poisoned, unsupported, unexpected_completions, access_timeouts, error_messages, accesses, lost_writes,
         ahead_pieces, ahead_bytes, ahead_refused,
     });
-    SlotStat { device: device.to_owned(), is_attached, guest: None, counters }
+    SlotStat { device: device.to_owned(), is_attached, guest: None, refusal: None, counters }
 }

@@ -286,6 +286,11 @@ impl Slot {
         awaits_nothing && self.config.is_none()
     }
 
+    /// Why the box does not give the Function.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        self.refused.filter(|_| matches!(self.state, State::Attaching { .. })).map(said)
+    }
+
     /// The Function may be had by now.
     pub(crate) fn ask_again(&mut self) {
         if let State::Attaching { retry_at_ns } = &mut self.state
@@ -397,15 +402,29 @@ impl Slot {
             }
         } else {
             if self.refused.replace(status) != Some(status) {
-                tracing::warn!(
-                    device = self.name.as_str(),
-                    ?status,
-                    "the box does not give the device; asking again"
-                );
+                let device = self.name.as_str();
+                match status {
+                    // So it is after a release, and when somebody else was quicker.
+                    AttachStatus::Busy | AttachStatus::NotAssigned => {
+                        tracing::info!(device, "{}; asking again", said(status));
+                    }
+                    _ => tracing::warn!(device, "{}; asking again", said(status)),
+                }
             }
             self.recalled = false;
             self.state = State::Attaching { retry_at_ns: now_ns + ATTACH_RETRY_NS };
         }
+    }
+}
+
+/// A box's answer, for people.
+fn said(status: AttachStatus) -> &'static str {
+    match status {
+        AttachStatus::Attached => "the box has given the device",
+        AttachStatus::Unknown => "the box has no such device",
+        AttachStatus::Busy => "another host has the device",
+        AttachStatus::NoRoom => "the box has no room for a further device of this host",
+        AttachStatus::NotAssigned => "the device is assigned to another host or group, or to nobody",
     }
 }
 

@@ -10,7 +10,7 @@ mod server;
 
 use std::env;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -124,6 +124,35 @@ pub fn sockets() -> Vec<PathBuf> {
     sockets
 }
 
+/// Why no node of this user could be asked; `dead`: sockets at which nobody is.
+pub fn nobody(dead: &[PathBuf]) -> String {
+    let root = Path::new(SYSTEM_FOLDER);
+    let is_roots = folder().is_none_or(|folder| folder != root);
+    if is_roots && root.exists() {
+        return format!(
+            "no node of this user runs here; those of root are in {}: use sudo, or give the nodes [node] control_group",
+            root.display()
+        );
+    }
+    match (dead, folder()) {
+        ([], Some(folder)) => format!(
+            "no node of this user runs here ({} has no control socket): start one, or name its socket",
+            folder.display()
+        ),
+        ([], None) => {
+            "no node of this user runs here, and XDG_RUNTIME_DIR is not set: start one, or name its socket"
+                .to_owned()
+        }
+        (dead, _) => {
+            let dead: Vec<String> = dead.iter().map(|path| path.display().to_string()).collect();
+            format!(
+                "no node runs here; nobody serves {}: its node was killed: start it again",
+                dead.join(", ")
+            )
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +162,14 @@ mod tests {
         assert_eq!(file_name("box-1.lab"), "box-1.lab.control");
         assert_eq!(file_name("../a b"), "%2E.%2Fa%20b.control");
         assert_ne!(file_name("a/b"), file_name("a%2Fb"));
+    }
+
+    #[test]
+    fn of_a_socket_that_nobody_serves_it_is_said_which() {
+        if folder().is_some_and(|folder| folder == Path::new(SYSTEM_FOLDER)) {
+            let said = nobody(&[PathBuf::from("/run/etherslot/box.control")]);
+            assert!(said.contains("nobody serves /run/etherslot/box.control"), "{said}");
+        }
     }
 
     #[test]

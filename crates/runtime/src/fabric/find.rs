@@ -134,6 +134,31 @@ pub(crate) fn known<'a>(member: &'a Member<Via>, own: &'a [Device], order: &Orde
     devices(member, own).find(is_it).map(|(_, _, device)| device)
 }
 
+/// Why no device is found for a slot, if that is a mistake: one that is known and can't be had now is none.
+pub(crate) fn unmet(member: &Member<Via>, wanted: &Wanted) -> Option<String> {
+    let meant: Vec<(NodeId, &str, &Device)> = devices(member, &[])
+        .filter(|(_, owner, device)| match wanted {
+            Wanted::Name(text) => is_meant(text, owner, device),
+            Wanted::Serial(serial) => device.serial.as_str() == serial,
+            Wanted::Any => false,
+        })
+        .collect();
+    let (text, known): (_, Vec<&str>) = match wanted {
+        Wanted::Name(text) => {
+            (text, devices(member, &[]).map(|(_, _, device)| device.name.as_str()).collect())
+        }
+        Wanted::Serial(text) => {
+            (text, devices(member, &[]).map(|(_, _, device)| device.serial.as_str()).collect())
+        }
+        Wanted::Any => return None,
+    };
+    match meant.as_slice() {
+        [] => Some(format!("no box has {text}, for which there is a slot: there {}", listed(known))),
+        [_] => None,
+        several => Some(ambiguous(text, several)),
+    }
+}
+
 /// What is asked for, as an order to a box.
 pub(crate) fn order(
     member: &Member<Via>,
@@ -238,7 +263,7 @@ fn listed(mut names: Vec<&str>) -> String {
 mod tests {
     use etherslot_fabric::{DirectoryConfig, Identity, MemberConfig, To as Hear};
     use etherslot_netio::Address;
-    use etherslot_wire::discovery::{DeviceState, Serial};
+    use etherslot_wire::discovery::{DeviceState, Port, Serial};
 
     use super::*;
 
@@ -256,7 +281,7 @@ mod tests {
                 name: Name::new(name).unwrap(),
                 role,
                 group: None,
-                ports: Vec::new(),
+                ports: vec![Port::Ring(number.into())],
             },
             interval_ns: 100_000_000,
             frame_bytes: 1500,
@@ -307,6 +332,22 @@ mod tests {
         host.poll(4 * SECOND, &[], None);
         let refusal = ordered(&host, "disk0", 4 * SECOND).unwrap_err();
         assert!(refusal.contains("box, the device's box, is silent for 3 s"), "{refusal}");
+    }
+
+    #[test]
+    fn a_slot_for_a_device_that_there_is_not_is_told_which_there_are() {
+        let mut host = member(1, "host", Role::Host);
+        let wanted = |text: &str| Wanted::Name(text.to_owned());
+        let none = unmet(&host, &wanted("disk9")).unwrap();
+        assert!(none.contains("is none yet"), "{none}");
+        tell(&mut host, SECOND, 2);
+        let other = unmet(&host, &wanted("disk9")).unwrap();
+        assert!(other.starts_with("no box has disk9") && other.ends_with("there are disk0"), "{other}");
+        assert_eq!(unmet(&host, &wanted("disk0")), None);
+        assert_eq!(unmet(&host, &wanted("box/disk0")), None);
+        assert_eq!(unmet(&host, &Wanted::Serial("ES2".to_owned())), None);
+        tell(&mut host, SECOND, 3);
+        assert!(unmet(&host, &wanted("disk0")).unwrap().contains("two boxes are called box"));
     }
 
     #[test]

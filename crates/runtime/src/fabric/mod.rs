@@ -5,6 +5,7 @@ mod keep;
 mod place;
 mod tags;
 pub mod view;
+mod wrong;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,8 +21,9 @@ use etherslot_wire::discovery::{Assigned, Change, Device, DeviceState, Group, MA
 pub use find::{ANY, Wanted};
 pub(crate) use find::{Found, Which};
 use keep::Keeping;
-use tags::{TAG_BYTES, Tags};
+use tags::{Stranger, TAG_BYTES, Tags};
 use view::{Beginning, FabricView, OrderState, OrderView, To as ViewTo};
+use wrong::Wrong;
 
 use crate::control::{Answer, NO_FABRIC, Request};
 use crate::counted::{Counted, counted};
@@ -62,6 +64,7 @@ pub(crate) struct Fabric {
     failover_look_ns: u64,
     /// Of a node with keys.
     tags: Option<Tags>,
+    wrong: Wrong,
     /// Something was heard that may tell where a slot's device is.
     is_news: bool,
     /// To whom is told what is heard.
@@ -144,6 +147,7 @@ impl Fabric {
             failover: Failover::new([]),
             failover_look_ns: 0,
             tags,
+            wrong: Wrong::default(),
             is_news: false,
             teller: Teller::default(),
         })
@@ -163,13 +167,17 @@ impl Fabric {
     pub(crate) fn receive(&mut self, now_ns: u64, from: &Via, frame: &[u8], leases: Option<&mut Leases>) {
         let frame = match &mut self.tags {
             Some(tags) => {
-                let Some(frame) = tags.take(frame) else {
+                let Some(taken) = tags.take(frame) else {
                     tracing::debug!(%from, refused = tags.refused(), "a frame of discovery that is none of ours");
+                    self.wrong.strangers.heard(now_ns, from, || Stranger::of(frame, Some(&*tags)));
                     return;
                 };
+                taken
+            }
+            None => {
+                self.wrong.strangers.heard(now_ns, from, || Stranger::of(frame, None));
                 frame
             }
-            None => frame,
         };
         self.member.receive(now_ns, from, frame, leases);
     }
@@ -260,6 +268,7 @@ impl Fabric {
             self.is_news = true;
             match event {
                 Event::Node(node, what) => {
+                    self.wrong.has_news = true;
                     let name = self.name_of(&node);
                     self.teller.tell(|| {
                         let role = self.member.directory().get(&node).map(|known| known.role.into());

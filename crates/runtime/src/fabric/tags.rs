@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crc32c::crc32c;
 use etherslot_node::seal::FabricKey;
 use etherslot_wire::NodeId;
 use etherslot_wire::bytes::{array, u16_at, u64_at};
-use etherslot_wire::discovery::{HEADER_BYTES, Message};
+use etherslot_wire::discovery::{HEADER_BYTES, Header, Message};
 use etherslot_wire::frame::CHECK_BYTES;
 
 /// Bytes of a tag, behind the check.
@@ -72,16 +73,60 @@ impl Tags {
     }
 }
 
+/// Why a node that is heard is none of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    /// Its fabric's key is another one.
+    OtherKey,
+    /// It has no key, and we have.
+    NoKey,
+    /// It has a key, and we have none.
+    HasKey,
+}
+
+impl Stranger {
+    /// What is to be said of whoever sent a frame to a node without keys, or one that `tags` did not take.
+    pub(super) fn of(frame: &[u8], tags: Option<&Tags>) -> Option<Self> {
+        let (_, body) = Header::parse_checked(frame, crc32c).ok()?;
+        let (told, rest) = frame.split_at_checked(HEADER_BYTES + body.len() + CHECK_BYTES)?;
+        // Zeros fill what is too short for an Ethernet.
+        let tag = rest.get(..TAG_BYTES).filter(|tag| tag.iter().any(|&byte| byte != 0));
+        match (tags, tag) {
+            (None, None) => None,
+            (None, Some(_)) => Some(Self::HasKey),
+            (Some(_), None) => Some(Self::NoKey),
+            (Some(tags), Some(tag)) => (!tags.key.verify_announcement(told, tag)).then_some(Self::OtherKey),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use etherslot_wire::discovery::Header;
 
     fn frame(message: Message, life: u64, sequence: u64) -> Vec<u8> {
         let mut frame = vec![7; HEADER_BYTES + 10 + CHECK_BYTES];
         let header = Header { message, life, sequence, node: NodeId([9; 16]) };
         header.emit(&mut frame, 10, |_| 0).unwrap();
         frame
+    }
+
+    #[test]
+    fn it_is_said_why_a_node_is_a_stranger() {
+        let [mut ours, mut other] = [1, 2].map(|key| Tags::new(FabricKey::from_bytes([key; 32])));
+        let mut told = vec![7; HEADER_BYTES + 10 + CHECK_BYTES];
+        let header = Header { message: Message::Heartbeat, life: 5, sequence: 3, node: NodeId([9; 16]) };
+        header.emit(&mut told, 10, crc32c).unwrap();
+        let (mine, theirs) = (ours.put(&told).to_vec(), other.put(&told).to_vec());
+        let padded = [&told[..], &[0; 40]].concat();
+        assert_eq!(Stranger::of(&theirs, Some(&ours)), Some(Stranger::OtherKey));
+        assert_eq!(Stranger::of(&mine, Some(&ours)), None, "it is only late");
+        assert_eq!(Stranger::of(&mine, None), Some(Stranger::HasKey));
+        for plain in [&told, &padded] {
+            assert_eq!(Stranger::of(plain, Some(&ours)), Some(Stranger::NoKey));
+            assert_eq!(Stranger::of(plain, None), None);
+        }
+        assert_eq!(Stranger::of(b"noise", Some(&ours)), None);
     }
 
     #[test]

@@ -181,6 +181,11 @@ impl Doors {
         self.all.iter_mut()
     }
 
+    /// What is wrong with the guests' sides.
+    pub(super) fn wrong(&self) -> Vec<String> {
+        self.plugs.wrong()
+    }
+
     /// Where the device of a slot is, in a word.
     pub(super) fn stage(&self, slot: usize) -> Option<&'static str> {
         self.plugs.stage(slot)

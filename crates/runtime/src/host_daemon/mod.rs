@@ -13,6 +13,7 @@ use crate::carrier::Carriers;
 use crate::control::Control;
 use crate::fabric::{ANY, Fabric, Found, Wanted, Which};
 use crate::links::Links;
+use crate::notices::Notices;
 use crate::options::{HostOptions, Interrupts, Routes, Via};
 use crate::stat::NodeStat;
 use crate::station::Station;
@@ -67,6 +68,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let slots = doors.iter().len();
     tracing::info!(name, address = station.links.address(), slots, "started");
     let mut settle_at_ns = None;
+    let mut notices = Notices::default();
 
     while !station.signals.stop() {
         let (now_ns, mut progress) = station.receive(&mut |now_ns, from, frame| match &mut fabric {
@@ -88,7 +90,8 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         }
         progress |= transmit(&mut node, &mut station);
         let Station { links, signals, sleeper, .. } = &mut station;
-        let show = || shown(name, now_ns, &node, links, &doors);
+        notices.look(now_ns, || wrong(now_ns, fabric.as_mut(), &node, &doors));
+        let show = || notices.shown_in(shown(name, now_ns, &node, links, &doors));
         progress |= control.poll(now_ns, sleeper, &mut |request| {
             Fabric::answer(fabric.as_mut(), now_ns, &request, None, show)
         });
@@ -97,10 +100,17 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
         }
         station.end_round(progress, || {
             let fabric_ns = fabric.as_ref().map(|fabric| fabric.deadline_ns(now_ns));
-            [node.deadline_ns(), control.deadline_ns(), doors.deadline_ns(), fabric_ns, settle_at_ns]
-                .into_iter()
-                .flatten()
-                .min()
+            [
+                node.deadline_ns(),
+                control.deadline_ns(),
+                doors.deadline_ns(),
+                fabric_ns,
+                settle_at_ns,
+                Some(notices.deadline_ns()),
+            ]
+            .into_iter()
+            .flatten()
+            .min()
         })?;
     }
     if let Some(fabric) = &mut fabric {
@@ -188,6 +198,22 @@ fn find_devices(fabric: &Fabric, node: &mut HostNode<Via>, doors: &mut Doors) ->
 fn follow(node: &mut HostNode<Via>, slot: usize, found: &Found) -> Result<(), StartError> {
     let Some((first, further)) = found.ways.split_first() else { return Ok(()) };
     give_route(node, slot, found.name, *first, further)
+}
+
+/// What is wrong now, and would be silent.
+fn wrong(now_ns: u64, fabric: Option<&mut Fabric>, node: &HostNode<Via>, doors: &Doors) -> Vec<String> {
+    let mut wrong = doors.wrong();
+    let keys = if node.public_key().is_some() { ", with the same fabric.key" } else { "" };
+    let silent = doors.iter().enumerate().filter(|(slot, _)| !node.is_in_session(*slot));
+    let mut places: Vec<Via> =
+        silent.filter_map(|(_, door)| door.options.routes.as_ref()).map(|routes| routes.first).collect();
+    places.dedup();
+    wrong.extend(places.iter().map(|at| format!("no answer from {at}: is a box there, and running{keys}?")));
+    if let Some(fabric) = fabric {
+        let sought = doors.iter().filter(|door| door.options.routes.is_none());
+        wrong.extend(fabric.wrong(now_ns, sought.map(|door| &door.options.wanted)));
+    }
+    wrong
 }
 
 fn shown(name: &str, now_ns: u64, node: &HostNode<Via>, links: &Links, doors: &Doors) -> NodeStat {

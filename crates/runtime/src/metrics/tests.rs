@@ -44,6 +44,7 @@ fn stat() -> NodeStat {
         role: Role::Box,
         version: "0.1.0".to_owned(),
         uptime_ns: 1_500_000_000,
+        notices: Vec::new(),
         security: SecurityStat {
             protection: Protection::Keys,
             public_key: None,
@@ -60,6 +61,7 @@ fn stat() -> NodeStat {
                 device: "disk0".to_owned(),
                 is_attached: true,
                 guest: None,
+                refusal: None,
                 counters: Counted::from([("dma_read_bytes", 4096)])
             };
             2

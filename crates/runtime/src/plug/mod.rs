@@ -34,6 +34,8 @@ struct Socket {
     /// The vfio-user socket, as QEMU finds it.
     path: String,
     place: Place,
+    /// The ports that QEMU has told of, by their names.
+    ports: Vec<String>,
 }
 
 /// How a device has moved.
@@ -68,7 +70,13 @@ impl Plugs {
                 self.monitors.push(Monitor::new(options.monitor.clone()));
                 self.monitors.len() - 1
             });
-            Socket { monitor, path, place: Place::new(options.grace.as_nanos() as u64), options }
+            Socket {
+                monitor,
+                path,
+                place: Place::new(options.grace.as_nanos() as u64),
+                options,
+                ports: Vec::new(),
+            }
         });
         self.sockets.push(socket);
     }
@@ -80,6 +88,19 @@ impl Plugs {
     /// Whether a slot's device enters and leaves a running guest.
     pub(crate) fn has(&self, slot: usize) -> bool {
         self.sockets[slot].is_some()
+    }
+
+    /// Monitors at which nobody is.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        let absent = self.monitors.iter().filter(|monitor| monitor.is_absent());
+        let told = absent.map(|monitor| {
+            let path = monitor.path().display();
+            format!(
+                "no QEMU at {path}: start it with -chardev socket,id=es,path={path},server=on,wait=off \
+                 -mon chardev=es,mode=control"
+            )
+        });
+        told.collect()
     }
 
     /// Where the device of a slot is, in a word.
@@ -195,6 +216,7 @@ impl Plugs {
                 };
                 match ask {
                     Ask::List => {}
+                    Ask::Add if place.was_refused() => {}
                     Ask::Add => tracing::info!(device = id, bus, "plugging the device into the guest"),
                     Ask::Report => {
                         tracing::warn!(device = id, bus, "telling the guest that its device is silent");
@@ -247,9 +269,10 @@ impl Plugs {
     }
 
     fn answered(&mut self, now_ns: u64, slot: usize, ask: Ask, answer: Result<Value, Refusal>) {
-        let Some(Socket { options, place, .. }) = &mut self.sockets[slot] else { return };
+        let Some(Socket { options, place, ports, .. }) = &mut self.sockets[slot] else { return };
         let (news, why) = match (ask, answer) {
             (Ask::List, Ok(list)) => {
+                *ports = ports_of(&list);
                 let is_there =
                     list.as_array().is_some_and(|list| list.iter().any(|it| it["name"] == *options.id));
                 (place.listed(is_there), String::new())
@@ -262,7 +285,13 @@ impl Plugs {
             (ask, Ok(_)) => (place.done(ask), String::new()),
             (ask, Err(refusal)) => {
                 let is_missing = refusal.class == "DeviceNotFound";
-                (place.refused(now_ns, ask, is_missing), refusal.text)
+                let names_bus = ask == Ask::Add && refusal.text.contains(&format!("Bus '{}'", options.bus));
+                let text = if names_bus {
+                    format!("{}: its ports are {}", refusal.text, ports.join(", "))
+                } else {
+                    refusal.text
+                };
+                (place.refused(now_ns, ask, is_missing), text)
             }
         };
         self.tell(slot, news, &why);
@@ -282,9 +311,49 @@ impl Plugs {
                 self.moves.push_back((slot, Move::Out { is_recalled }));
             }
             News::Refused { is_first: true } => {
-                tracing::warn!(device, why, "QEMU or the guest refuses; it is asked again and again");
+                tracing::warn!(device, why, "QEMU or the guest refuses; it is asked again, each time later");
             }
             News::Refused { is_first: false } => tracing::debug!(device, why, "refused again"),
         }
+    }
+}
+
+/// The names of ports among what QEMU lists: devices with a name whose type says so.
+fn ports_of(list: &Value) -> Vec<String> {
+    let is_port = |it: &&Value| it["type"].as_str().is_some_and(|kind| kind.contains("port"));
+    let named = list.as_array().into_iter().flatten().filter(is_port);
+    named.filter_map(|it| it["name"].as_str()).map(str::to_owned).take(16).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_told_from_other_devices() {
+        let list = json!([
+            { "name": "rp1", "type": "child<pcie-root-port>" },
+            { "name": "disk0", "type": "child<vfio-user-pci>" },
+            { "name": "rp2", "type": "child<xio3130-downstream-port>" },
+            { "name": "type", "type": "string" },
+        ]);
+        assert_eq!(ports_of(&list), ["rp1", "rp2"]);
+        assert!(ports_of(&json!(null)).is_empty());
+    }
+
+    #[test]
+    fn a_monitor_at_which_nobody_is_is_told_with_the_flags_of_qemu() {
+        let mut plugs = Plugs::new();
+        let options = HotPlugOptions {
+            monitor: "/run/none.qmp".into(),
+            bus: "rp1".to_owned(),
+            id: "d".to_owned(),
+            grace: std::time::Duration::ZERO,
+        };
+        plugs.add(Some(options), "/run/d.sock".to_owned());
+        plugs.add(None, "/run/e.sock".to_owned());
+        let wrong = plugs.wrong();
+        assert!(wrong[0].contains("path=/run/none.qmp,server=on"), "{wrong:?}");
+        assert_eq!(wrong.len(), 1);
     }
 }

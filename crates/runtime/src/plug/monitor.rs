@@ -86,6 +86,11 @@ impl Monitor {
         self.connection.as_ref().is_some_and(|connection| connection.is_ready)
     }
 
+    /// Whether nobody is at its socket.
+    pub(super) fn is_absent(&self) -> bool {
+        self.connection.is_none()
+    }
+
     /// When [`Monitor::poll`] has something to do if nothing comes.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         match &self.connection {

@@ -1,7 +1,7 @@
 //! One slot's device and its place in a guest: whether it is there, whether it is to be, and what to ask QEMU for next (sans-IO).
 
-/// When QEMU is asked again after it refused something.
-const AGAIN_NS: u64 = 1_000_000_000;
+/// When QEMU is asked again after it refused something: at first, and at most. Each time it is twice as long.
+const AGAIN_NS: (u64, u64) = (1_000_000_000, 60_000_000_000);
 /// When a guest is asked again that does not give a device back: Linux takes five seconds to think it over, and one that
 /// boots hears nothing.
 const INSIST_NS: u64 = 10_000_000_000;
@@ -55,6 +55,7 @@ pub(super) struct Place {
     /// Nothing is asked for before.
     wait_ns: u64,
     was_refused: bool,
+    again_ns: u64,
 }
 
 /// What has come of it.
@@ -88,7 +89,13 @@ impl Place {
             recovers: false,
             wait_ns: 0,
             was_refused: false,
+            again_ns: AGAIN_NS.0,
         }
+    }
+
+    /// Whether QEMU did not do what it was asked for last.
+    pub(super) fn was_refused(&self) -> bool {
+        self.was_refused
     }
 
     /// The device was attached.
@@ -189,6 +196,11 @@ impl Place {
     pub(super) fn forget(&mut self) {
         self.stage = Stage::Unknown { is_asked: false };
         self.wait_ns = 0;
+        self.obeyed();
+    }
+
+    fn obeyed(&mut self) {
+        (self.was_refused, self.again_ns) = (false, AGAIN_NS.0);
     }
 
     /// There is no QEMU, and no guest at the slot's socket: nobody is left to give the device back.
@@ -205,6 +217,10 @@ impl Place {
             }
             (Stage::Unknown { .. }, false) => {
                 self.stage = Stage::Out;
+                // It was said when it was refused for the first time.
+                if self.was_refused && !self.is_recalled {
+                    return News::None;
+                }
                 News::Out { is_recalled: std::mem::take(&mut self.is_recalled) }
             }
             _ => News::None,
@@ -215,7 +231,7 @@ impl Place {
     pub(super) fn done(&mut self, ask: Ask) -> News {
         if ask == Ask::Add && self.stage == Stage::Adding {
             self.stage = Stage::In;
-            self.was_refused = false;
+            self.obeyed();
             return News::In;
         }
         News::None
@@ -223,7 +239,8 @@ impl Place {
 
     /// QEMU has not. `is_missing`: it has no such device.
     pub(super) fn refused(&mut self, now_ns: u64, ask: Ask, is_missing: bool) -> News {
-        self.wait_ns = now_ns + AGAIN_NS;
+        self.wait_ns = now_ns + self.again_ns;
+        self.again_ns = (2 * self.again_ns).min(AGAIN_NS.1);
         match ask {
             Ask::Delete if is_missing => return self.left(),
             // It goes on leaving, and is asked again.
@@ -248,7 +265,7 @@ impl Place {
         }
         self.stage = Stage::Out;
         self.wait_ns = 0;
-        self.was_refused = false;
+        self.obeyed();
         News::Out { is_recalled: std::mem::take(&mut self.is_recalled) }
     }
 
@@ -257,7 +274,7 @@ impl Place {
         if self.stage != Stage::Leaving {
             return News::None;
         }
-        self.wait_ns = now_ns + AGAIN_NS;
+        self.wait_ns = now_ns + AGAIN_NS.0;
         self.is_refused()
     }
 }
@@ -287,6 +304,27 @@ mod tests {
         assert_eq!(place.done(Ask::Add), News::In);
         assert_eq!(place.next(0, true), None);
         place
+    }
+
+    #[test]
+    fn what_qemu_refuses_for_ever_is_asked_ever_more_seldom_and_told_once() {
+        let mut place = out();
+        place.attached();
+        let (mut now_ns, mut waits) = (0, Vec::new());
+        for attempt in 0..9 {
+            assert_eq!(place.next(now_ns, false), Some(Ask::Add));
+            assert_eq!(place.refused(now_ns, Ask::Add, false), News::Refused { is_first: attempt == 0 });
+            let again_ns = place.deadline_ns().unwrap();
+            assert_eq!(place.next(again_ns - 1, false), None);
+            waits.push((again_ns - now_ns) / 1_000_000_000);
+            now_ns = again_ns;
+            assert_eq!(place.next(now_ns, false), Some(Ask::List));
+            assert_eq!(place.listed(false), News::None);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        place.forget();
+        assert_eq!(place.next(now_ns, false), Some(Ask::List), "another QEMU");
+        assert_eq!(place.listed(false), News::Out { is_recalled: false });
     }
 
     #[test]
@@ -361,13 +399,13 @@ mod tests {
         assert!(place.recalled());
         assert_eq!(place.next(0, true), Some(Ask::Delete));
         assert_eq!(place.refused(0, Ask::Delete, false), News::Refused { is_first: true });
-        assert_eq!(place.next(AGAIN_NS - 1, true), None);
-        assert_eq!(place.next(AGAIN_NS, true), Some(Ask::Delete));
-        assert_eq!(place.stays(AGAIN_NS), News::Refused { is_first: false });
-        assert_eq!(place.next(2 * AGAIN_NS, true), Some(Ask::Delete));
+        assert_eq!(place.next(AGAIN_NS.0 - 1, true), None);
+        assert_eq!(place.next(AGAIN_NS.0, true), Some(Ask::Delete));
+        assert_eq!(place.stays(AGAIN_NS.0), News::Refused { is_first: false });
+        assert_eq!(place.next(2 * AGAIN_NS.0, true), Some(Ask::Delete));
         // A guest that says nothing at all.
-        assert_eq!(place.next(2 * AGAIN_NS + INSIST_NS - 1, true), None);
-        assert_eq!(place.next(2 * AGAIN_NS + INSIST_NS, true), Some(Ask::Delete));
+        assert_eq!(place.next(2 * AGAIN_NS.0 + INSIST_NS - 1, true), None);
+        assert_eq!(place.next(2 * AGAIN_NS.0 + INSIST_NS, true), Some(Ask::Delete));
         assert_eq!(place.refused(0, Ask::Delete, true), News::Out { is_recalled: true }, "there is none");
     }
 
@@ -385,8 +423,9 @@ mod tests {
             let (mut place, mut qemu) = (Place::new(GRACE_NS), Qemu::default());
             let (mut now_ns, mut is_attached, mut waiting) = (0, false, false);
             let mut asked = Vec::new();
-            for step in steps.into_iter().chain([0].repeat(80)) {
-                now_ns += AGAIN_NS;
+            let steps = steps.into_iter().map(|step| (step, AGAIN_NS.0));
+            for (step, again_ns) in steps.chain([(0, AGAIN_NS.1)].repeat(80)) {
+                now_ns += again_ns;
                 let news = match step {
                     1 if !is_attached => { is_attached = true; place.attached(); News::None }
                     2 if is_attached => { is_attached = false; waiting = false; place.lost(now_ns); News::None }

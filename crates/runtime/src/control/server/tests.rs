@@ -30,6 +30,7 @@ fn stat(sessions: usize) -> NodeStat {
         role: Role::Box,
         version: "1".to_owned(),
         uptime_ns: 1,
+        notices: Vec::new(),
         security: crate::stat::SecurityStat::default(),
         address: "memory:0".to_owned(),
         counters: Counted::default(),
