@@ -165,19 +165,16 @@ impl Fabric {
 
     /// Takes a frame of discovery.
     pub(crate) fn receive(&mut self, now_ns: u64, from: &Via, frame: &[u8], leases: Option<&mut Leases>) {
-        let frame = match &mut self.tags {
-            Some(tags) => {
-                let Some(taken) = tags.take(frame) else {
-                    tracing::debug!(%from, refused = tags.refused(), "a frame of discovery that is none of ours");
-                    self.wrong.strangers.heard(now_ns, from, || Stranger::of(frame, Some(&*tags)));
-                    return;
-                };
-                taken
-            }
-            None => {
-                self.wrong.strangers.heard(now_ns, from, || Stranger::of(frame, None));
-                frame
-            }
+        let frame = if let Some(tags) = &mut self.tags {
+            let Some(taken) = tags.take(frame) else {
+                tracing::debug!(%from, refused = tags.refused(), "a frame of discovery that is none of ours");
+                self.wrong.strangers.heard(now_ns, from, || Stranger::of(frame, Some(&*tags)));
+                return;
+            };
+            taken
+        } else {
+            self.wrong.strangers.heard(now_ns, from, || Stranger::of(frame, None));
+            frame
         };
         self.member.receive(now_ns, from, frame, leases);
     }

@@ -77,11 +77,11 @@ impl Tags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stranger {
     /// Its fabric's key is another one.
-    OtherKey,
+    Foreign,
     /// It has no key, and we have.
-    NoKey,
+    Keyless,
     /// It has a key, and we have none.
-    HasKey,
+    Keyed,
 }
 
 impl Stranger {
@@ -93,9 +93,9 @@ impl Stranger {
         let tag = rest.get(..TAG_BYTES).filter(|tag| tag.iter().any(|&byte| byte != 0));
         match (tags, tag) {
             (None, None) => None,
-            (None, Some(_)) => Some(Self::HasKey),
-            (Some(_), None) => Some(Self::NoKey),
-            (Some(tags), Some(tag)) => (!tags.key.verify_announcement(told, tag)).then_some(Self::OtherKey),
+            (None, Some(_)) => Some(Self::Keyed),
+            (Some(_), None) => Some(Self::Keyless),
+            (Some(tags), Some(tag)) => (!tags.key.verify_announcement(told, tag)).then_some(Self::Foreign),
         }
     }
 }
@@ -119,11 +119,11 @@ mod tests {
         header.emit(&mut told, 10, crc32c).unwrap();
         let (mine, theirs) = (ours.put(&told).to_vec(), other.put(&told).to_vec());
         let padded = [&told[..], &[0; 40]].concat();
-        assert_eq!(Stranger::of(&theirs, Some(&ours)), Some(Stranger::OtherKey));
+        assert_eq!(Stranger::of(&theirs, Some(&ours)), Some(Stranger::Foreign));
         assert_eq!(Stranger::of(&mine, Some(&ours)), None, "it is only late");
-        assert_eq!(Stranger::of(&mine, None), Some(Stranger::HasKey));
+        assert_eq!(Stranger::of(&mine, None), Some(Stranger::Keyed));
         for plain in [&told, &padded] {
-            assert_eq!(Stranger::of(plain, Some(&ours)), Some(Stranger::NoKey));
+            assert_eq!(Stranger::of(plain, Some(&ours)), Some(Stranger::Keyless));
             assert_eq!(Stranger::of(plain, None), None);
         }
         assert_eq!(Stranger::of(b"noise", Some(&ours)), None);

@@ -50,15 +50,15 @@ impl Strangers {
     fn tell(&self, now_ns: u64, wrong: &mut Vec<String>) {
         for (via, why, _) in self.heard.iter().filter(|(_, _, at_ns)| now_ns < at_ns + GONE_NS) {
             wrong.push(match why {
-                Stranger::OtherKey => format!(
+                Stranger::Foreign => format!(
                     "a node is heard at {via} whose fabric.key is another: copy one node's to the others (etherslot keygen \
                      prints a fingerprint to compare)"
                 ),
-                Stranger::NoKey => format!(
+                Stranger::Keyless => format!(
                     "a node without keys is heard at {via}, and this one has keys: they don't work together; give it this \
                      fabric's fabric.key, and no plaintext"
                 ),
-                Stranger::HasKey => format!(
+                Stranger::Keyed => format!(
                     "a node with keys is heard at {via}, and this one has none: they don't work together; give this one \
                      the other's fabric.key, and no plaintext"
                 ),
@@ -121,7 +121,7 @@ mod tests {
         let via = |number| Via { link: 0, address: Address::Ring(number) };
         let mut strangers = Strangers::default();
         for frame in 1..100 {
-            strangers.heard(u64::from(frame) * LOOK_NS, &via(frame), || Some(Stranger::OtherKey));
+            strangers.heard(u64::from(frame) * LOOK_NS, &via(frame), || Some(Stranger::Foreign));
             assert!(strangers.heard.len() <= STRANGERS);
         }
         let mut told = Vec::new();
