@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn it_is_memory() {
         let mut buffer = DcBuffer::new(1 << 20, 1).unwrap();
-        let data: Vec<u8> = (0..4096).map(|at| at as u8 ^ 0x5A).collect();
+        let data: Vec<u8> = (0..4096_u32).map(|at| at as u8 ^ 0x5A).collect();
         let across = PIECE_BYTES as u64 - 1000;
         buffer.bar_write(BAR, across, &data);
         let mut read = vec![0; 4098];

@@ -12,6 +12,9 @@ use crate::sleeper::Sleeper;
 use monitor::{Monitor, Refusal, Word};
 use place::{Ask, News, Place};
 
+/// QEMU's type of a switch's port.
+const DOWNSTREAM_PORT: &str = "xio3130-downstream";
+
 /// The slots' places in guests, and the monitors of those.
 #[derive(Debug)]
 pub(crate) struct Plugs {
@@ -206,23 +209,19 @@ impl Plugs {
                         let line = format!("pcie_aer_inject_error {bus} COMP_TIME");
                         ("human-monitor-command", json!({ "command-line": line }))
                     }
-                    // The link was down (Surprise Down, 6.2.10), which is fatal: the guest resets what is below the port, and the driver
-                    // sets its device up again. Without this it would wait for what it had asked for, as long as its own timeouts.
+                    // What kind of port it is decides whether that does good.
                     Ask::Recover => {
-                        let line = format!("pcie_aer_inject_error {bus} SDN");
-                        ("human-monitor-command", json!({ "command-line": line }))
+                        let port = format!("/machine/peripheral/{bus}");
+                        ("qom-get", json!({ "path": port, "property": "type" }))
                     }
                     Ask::Delete => ("device_del", json!({ "id": id })),
                 };
                 match ask {
-                    Ask::List => {}
+                    Ask::List | Ask::Recover => {}
                     Ask::Add if place.was_refused() => {}
                     Ask::Add => tracing::info!(device = id, bus, "plugging the device into the guest"),
                     Ask::Report => {
                         tracing::warn!(device = id, bus, "telling the guest that its device is silent");
-                    }
-                    Ask::Recover => {
-                        tracing::warn!(device = id, bus, "telling the guest that its device was away");
                     }
                     Ask::Delete => tracing::info!(device = id, "asking the guest to give the device back"),
                 }
@@ -278,7 +277,10 @@ impl Plugs {
                 (place.listed(is_there), String::new())
             }
             // QEMU says in words whether it did that; a port without error reporting is not worse off.
-            (Ask::Report | Ask::Recover, Ok(said)) => {
+            (Ask::Recover, Ok(kind)) => return self.recover(slot, kind.as_str()),
+            // A port that is not asked about by its name, as that of a machine's own: the driver's timeouts have to do.
+            (Ask::Recover, Err(_)) => return,
+            (Ask::Report, Ok(said)) => {
                 tracing::debug!(device = options.id, said = said.as_str(), "error reported");
                 (News::None, String::new())
             }
@@ -295,6 +297,32 @@ impl Plugs {
             }
         };
         self.tell(slot, news, &why);
+    }
+
+    /// The device was away: the link was down (Surprise Down, 6.2.10). That is a fatal error, so the guest resets what is below the port,
+    /// and the driver sets its device up again; else it would wait as long as its own timeouts for what it had asked for.
+    fn recover(&mut self, slot: usize, kind: Option<&str>) {
+        let Some(Socket { monitor, options: HotPlugOptions { id, bus, .. }, .. }) = &self.sockets[slot]
+        else {
+            return;
+        };
+        // After a reset Linux waits for the link of a port that can tell of it, such as a Root Port; where ACPI does the hot plug, QEMU's never
+        // does, and the device would be lost.
+        if kind != Some(DOWNSTREAM_PORT) {
+            tracing::info!(
+                device = id,
+                bus,
+                kind,
+                "the device was away; its driver has to find out by itself"
+            );
+            return;
+        }
+        tracing::warn!(device = id, bus, "telling the guest that its device was away");
+        self.numbers += 1;
+        self.asked.push_back((self.numbers, slot, Ask::Report));
+        let line = format!("pcie_aer_inject_error {bus} SDN");
+        let arguments = json!({ "command-line": line });
+        self.monitors[*monitor].execute(self.numbers, "human-monitor-command", &arguments);
     }
 
     fn tell(&mut self, slot: usize, news: News, why: &str) {
