@@ -80,7 +80,10 @@ fn vlans_are_kept_apart_between_two_controllers_that_are_linked() {
         for target in [BOX_IP, "10.5.0.1", "10.94.0.1"] {
             let ping = format!("ping -q -c 20 -i 0.02 -W 10 -s 1472 {target}");
             let said = bench.guest.check(&ping, SOON).unwrap();
-            assert!(said.contains(" 0% packet loss"), "{target} {state}: {said}");
+            // An Ethernet may lose a frame; what is not let through loses all.
+            let received =
+                said.split(" received").next().and_then(|text| text.rsplit(' ').next()?.parse().ok());
+            assert!(received.is_some_and(|received: u32| received >= 18), "{target} {state}: {said}");
         }
     }
     // A VLAN that only one end has.
