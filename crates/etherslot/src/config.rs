@@ -279,6 +279,8 @@ pub(crate) struct Overrides {
 pub(crate) trait File: DeserializeOwned {
     /// What the daemon takes.
     type Options;
+    /// The table that no file of this kind is without, that of the other kind, and the other kind's command.
+    const KIND: [&str; 3];
 
     /// Checks what the values mean together, and notes all that is wrong; nothing if anything is. What hangs on something that is wrong
     /// is not looked at.
@@ -294,6 +296,13 @@ pub(crate) fn read<F: File>(path: &Path, overrides: &Overrides) -> Result<F::Opt
 
 fn parse<F: File>(text: &str, overrides: &Overrides) -> Result<F::Options> {
     let mut problems = Problems::default();
+    let [own, others, command] = F::KIND;
+    if let Ok(tables) = text.parse::<toml::Table>()
+        && tables.contains_key(others)
+        && !tables.contains_key(own)
+    {
+        bail!("it has [[{others}]] and no [[{own}]]: it is for `etherslot {command}`");
+    }
     // The error of the TOML library shows line, column and the keys that would be allowed.
     let options = toml::from_str::<F>(text)?.options(overrides, &mut problems);
     match problems.first() {
@@ -684,6 +693,7 @@ fn slot_options(
 
 impl File for BoxFile {
     type Options = BoxOptions;
+    const KIND: [&str; 3] = ["device", "slot", "host"];
 
     fn options(self, overrides: &Overrides, problems: &mut Problems) -> Option<BoxOptions> {
         let tables = Tables {
@@ -721,6 +731,7 @@ impl File for BoxFile {
 
 impl File for HostFile {
     type Options = HostOptions;
+    const KIND: [&str; 3] = ["slot", "device", "box"];
 
     fn options(self, overrides: &Overrides, problems: &mut Problems) -> Option<HostOptions> {
         let tables = Tables {

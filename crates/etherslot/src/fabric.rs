@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,8 @@ use etherslot_runtime::fabric::view::{
 };
 use etherslot_runtime::options::Group;
 use etherslot_runtime::stat::Role;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::stat::{Output, socket_of};
 use crate::units;
@@ -56,7 +60,7 @@ struct How {
     /// Take the device away from a host that does not give it back in time. What it had not written is lost.
     #[arg(long)]
     force: bool,
-    /// Wait for so long for the end, an hour at most. What its box has not heard by then is withdrawn.
+    /// Wait for so long for the end, an hour at most. What its box has not heard by then, or by Ctrl-C, is withdrawn.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
     wait: Duration,
 }
@@ -141,6 +145,13 @@ impl How {
         let request = Request::Order { device, to, dry_run: self.dry_run, force: self.force, wait_ms };
         let mut view: OrderView = control::ask(&socket, &request)?;
         let until = Instant::now() + self.wait + LATE;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // The second time ends the process as usual.
+            flag::register_conditional_default(signal, Arc::clone(&interrupted))?;
+            flag::register(signal, Arc::clone(&interrupted))?;
+        }
+        let is_interrupted = || interrupted.load(Ordering::Relaxed);
         let explains = self.explain && self.asked.output == Output::Text;
         let mut told = None;
         loop {
@@ -150,6 +161,10 @@ impl How {
                 }
             }
             if view.state.is_final() {
+                break;
+            }
+            if is_interrupted() {
+                view = control::ask(&socket, &Request::Withdraw { order: view.order })?;
                 break;
             }
             if Instant::now() >= until {
@@ -170,8 +185,12 @@ impl How {
             }
             OrderState::RolledBack => bail!("{}: not moved: {}", view.device, view.reason),
             OrderState::Unanswered | OrderState::Stands => {
-                let wait = humantime::format_duration(self.wait);
-                bail!("{}: not done after {wait}: {}", view.device, view.reason)
+                let when = if is_interrupted() {
+                    "when it was interrupted".to_owned()
+                } else {
+                    format!("after {}", humantime::format_duration(self.wait))
+                };
+                bail!("{}: not done {when}: {}", view.device, view.reason)
             }
             _ => bail!("{}: nothing was changed: {}", view.device, view.reason),
         }

@@ -28,7 +28,7 @@ pub(crate) struct SecurityFlags {
     node_key: Option<PathBuf>,
     /// Do without keys: whoever reaches the link can read, change and use everything.
     #[arg(long)]
-    plaintext: bool,
+    pub(crate) plaintext: bool,
 }
 
 #[cfg(test)]

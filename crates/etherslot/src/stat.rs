@@ -13,7 +13,7 @@ use etherslot_runtime::control::{self, AskError, Request};
 use etherslot_runtime::stat::{NodeStat, PathStat, Protection, Role, SessionStat, SlotStat};
 
 use crate::security::RED;
-use crate::units::{self, Grouped};
+use crate::units;
 
 const LINE_WIDTH: usize = 100;
 /// Red on a terminal.
@@ -98,14 +98,22 @@ impl Stat {
     }
 }
 
-/// A path has a slash; anything else is a node's name.
+/// A path has a slash; anything else is the name of a node that runs on this machine.
 pub(crate) fn socket_of(node: &str) -> Result<PathBuf> {
     if node.contains('/') {
         return Ok(PathBuf::from(node));
     }
     let folder =
         control::folder().context("XDG_RUNTIME_DIR is not set: name the path of the node's socket")?;
-    Ok(folder.join(control::file_name(node)))
+    let socket = folder.join(control::file_name(node));
+    if socket.exists() {
+        return Ok(socket);
+    }
+    let is_there = |path: &PathBuf| control::ask::<NodeStat>(path, &Request::Stat {}).ok();
+    let names: Vec<String> = control::sockets().iter().filter_map(is_there).map(|stat| stat.name).collect();
+    let others =
+        if names.is_empty() { "none does".to_owned() } else { format!("there are {}", names.join(", ")) };
+    bail!("no node called {node:?} runs here: {others}; one with a [node] control is named by that path")
 }
 
 /// Whether the counters of `now` go on from those of `before`.
@@ -257,15 +265,16 @@ fn show_gauges(gauges: &Counted) -> String {
 
 /// What is not 0 in lines of its own, the names of the rest behind them.
 fn table(text: &mut String, title: &str, counters: &Counted, before: Option<(&Counted, f64)>) {
-    let _ = writeln!(text, "  {title}");
     let width = counters.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let _ = match before {
+        Some(_) => writeln!(text, "  {title:w$}  {:>18}  {:>12}", "in all", "a second", w = width + 2),
+        None => writeln!(text, "  {title}"),
+    };
     for (name, value) in counters.iter().filter(|(_, value)| *value != 0) {
-        let _ = write!(text, "    {name:width$}  {:>18}", Grouped(value));
+        let _ = write!(text, "    {name:width$}  {:>18}", units::count(name, value));
         if let Some((before, seconds)) = before {
             let grown = value.saturating_sub(before.get(name).unwrap_or(0)) as f64 / seconds.max(1e-9);
-            let is_bytes = name.ends_with("bytes") || name.contains("bytes_");
-            let rate = if is_bytes { units::bit_rate(grown * 8.0) } else { units::rate(grown) };
-            let _ = write!(text, "  {rate:>12}");
+            let _ = write!(text, "  {:>12}", units::growth(name, grown));
         }
         text.push('\n');
     }
@@ -374,10 +383,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_for_in_the_folder_and_a_path_is_a_path() {
+    fn a_path_is_a_path_and_a_name_is_that_of_a_node_that_runs_here() {
         assert_eq!(socket_of("./box").unwrap(), PathBuf::from("./box"));
-        if let Some(folder) = control::folder() {
-            assert_eq!(socket_of("box").unwrap(), folder.join("box.control"));
+        if control::folder().is_some() {
+            let error = socket_of("none of this name").unwrap_err().to_string();
+            assert!(error.starts_with("no node called \"none of this name\" runs here"), "{error}");
         }
     }
 

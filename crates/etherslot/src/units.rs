@@ -58,6 +58,22 @@ pub(crate) fn rate(per_second: f64) -> String {
     scaled(per_second, &["/s", "k/s", "M/s", "G/s"])
 }
 
+/// A counter: a time in its unit, all else digit by digit.
+pub(crate) fn count(name: &str, value: u64) -> String {
+    if name.ends_with("_ns") { time(value) } else { Grouped(value).to_string() }
+}
+
+/// What a counter grew by in a second: a time as a part of it.
+pub(crate) fn growth(name: &str, per_second: f64) -> String {
+    if name.ends_with("_ns") {
+        format!("{:.1} %", per_second / 1e7)
+    } else if name.ends_with("bytes") || name.contains("bytes_") {
+        bit_rate(per_second * 8.0)
+    } else {
+        rate(per_second)
+    }
+}
+
 /// A gauge by what its name ends with.
 pub(crate) fn gauge(name: &str, value: u64) -> String {
     if name.ends_with("_ns") {
@@ -103,6 +119,19 @@ mod tests {
         assert_eq!(bit_rate(941_400_000.0), "941 Mbit/s");
         assert_eq!(rate(0.25), "0.25 /s");
         assert_eq!(bytes(u64::MAX), "18446744 TB");
+    }
+
+    #[test]
+    fn a_counted_time_is_shown_as_one_and_grows_by_a_part_of_each_second() {
+        assert_eq!((count("busy_ns", 43_219), growth("busy_ns", 2.5e8)), ("43.2 us".into(), "25.0 %".into()));
+        assert_eq!(
+            (count("tx_frames", 43_219), growth("tx_frames", 1e3)),
+            ("43 219".into(), "1.00 k/s".into())
+        );
+        assert_eq!(
+            (count("bytes_sent", 1_000), growth("bytes_sent", 1e3)),
+            ("1 000".into(), "8.00 kbit/s".into())
+        );
     }
 
     #[test]

@@ -50,6 +50,13 @@ impl Asker {
         self.next
     }
 
+    /// Whoever gave this order waits for it no longer.
+    pub fn withdraw(&mut self, now_ns: u64, number: u64) {
+        if let Some(asked) = self.asked.iter_mut().find(|asked| asked.order.number == number) {
+            asked.until_ns = asked.until_ns.min(now_ns);
+        }
+    }
+
     /// What is known of an order.
     pub fn get(&self, number: u64) -> Option<&Asked> {
         self.asked.iter().find(|asked| asked.order.number == number)
@@ -108,5 +115,10 @@ mod tests {
         assert!(sent_ns.len() > 10 && sent_ns.iter().all(|&at| at < 1_000_000_000), "{sent_ns:?}");
         assert!(!asker.poll(60_000_000_000, &mut |_| panic!("it was withdrawn")));
         assert!(asker.get(number).unwrap().is_over(1_000_000_000));
+        let number = asker.ask(0, 1_000_000_000, order);
+        assert!(asker.poll(0, &mut |_| {}));
+        asker.withdraw(1, number);
+        assert!(!asker.poll(900_000_000, &mut |_| panic!("it was withdrawn early")));
+        asker.withdraw(2, number + 1);
     }
 }

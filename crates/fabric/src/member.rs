@@ -220,6 +220,11 @@ impl<A: Place> Member<A> {
         number
     }
 
+    /// Whoever gave an order waits for it no longer: it is not sent again. A box that has begun ends what it has begun.
+    pub fn withdraw(&mut self, now_ns: u64, number: u64) {
+        self.asker.withdraw(now_ns, number);
+    }
+
     /// What is known of an order.
     pub fn asked(&self, number: u64) -> Option<&Asked> {
         self.asker.get(number)

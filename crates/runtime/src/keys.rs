@@ -48,7 +48,7 @@ pub enum KeyFileError {
         uid: u32,
     },
     /// It holds no such key.
-    #[error("{path}: no such key: {source}; make one with `etherslot keygen`")]
+    #[error("{path}: not a key file: {source}; `etherslot keygen` makes keys")]
     Content {
         /// The file.
         path: PathBuf,

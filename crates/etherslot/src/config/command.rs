@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
+use etherslot_runtime::keys::Keyring;
+use etherslot_runtime::options::{Peers, SecurityOptions};
 use serde::Serialize;
 
 use super::check::{Checked, Kind, check};
 use super::problems::{Problem, position};
-use super::show;
+use super::show::{self, Shown};
 use crate::stat::Output;
 
 #[derive(Subcommand)]
@@ -83,7 +85,8 @@ impl Looked {
 impl CheckCommand {
     fn run(self) -> Result<()> {
         let Self { looked, strict, output } = self;
-        let (file, text, checked) = looked.check()?;
+        let (file, text, mut checked) = looked.check()?;
+        checked.errors.extend(checked.options.as_ref().and_then(keys));
         match output {
             Output::Text => print!("{}", listed(&file, &text, &checked)),
             Output::Json => {
@@ -121,6 +124,13 @@ impl ShowCommand {
         print!("{}", show::file(options));
         Ok(())
     }
+}
+
+/// Why the keys that are named can't be used.
+fn keys(options: &Shown) -> Option<Problem> {
+    let SecurityOptions::Keys { files, .. } = options.security() else { return None };
+    let error = Keyring::open(files, Peers::Fabric).err()?;
+    Some(Problem { at: None, what: format!("[security] {error}") })
 }
 
 /// A line for each finding, as compilers write them, and editors read them.

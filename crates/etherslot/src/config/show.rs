@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use etherslot_runtime::control;
+use etherslot_runtime::fabric::usual_state_path;
 use etherslot_runtime::options::{
     ANY, Address, Backing, BoxOptions, DeviceKind, DeviceOptions, FabricOptions, FailoverPolicy, HostOptions,
     HotPlugOptions, Interrupts, LinkKind, LinkOptions, LoopOptions, Name, NetworkOptions, NicOptions, Peers,
@@ -18,6 +19,16 @@ pub(crate) enum Shown {
     Box(BoxOptions),
     /// Of a host.
     Host(HostOptions),
+}
+
+impl Shown {
+    /// Whose keys, if any.
+    pub(crate) fn security(&self) -> &SecurityOptions {
+        match self {
+            Self::Box(options) => &options.security,
+            Self::Host(options) => &options.security,
+        }
+    }
 }
 
 /// Lines of TOML.
@@ -62,7 +73,7 @@ pub(crate) fn file(options: &Shown) -> String {
         Shown::Box(BoxOptions { run, links, session, security, devices, fabric }) => {
             common(&mut page, run, links, session, security, true);
             if let Some(fabric) = fabric {
-                of_fabric(&mut page, fabric, true);
+                of_fabric(&mut page, fabric, Some(&run.name));
             }
             for device in devices {
                 of_device(&mut page, device);
@@ -71,7 +82,7 @@ pub(crate) fn file(options: &Shown) -> String {
         Shown::Host(HostOptions { run, links, session, security, slots, fabric }) => {
             common(&mut page, run, links, session, security, false);
             if let Some(fabric) = fabric {
-                of_fabric(&mut page, fabric, false);
+                of_fabric(&mut page, fabric, None);
             }
             for slot in slots {
                 of_slot(&mut page, slot);
@@ -186,7 +197,8 @@ fn of_mtu(page: &mut Page, mtu: Option<u16>) {
     }
 }
 
-fn of_fabric(page: &mut Page, fabric: &FabricOptions, is_box: bool) {
+/// `of_box`: the name of the box, if it is one.
+fn of_fabric(page: &mut Page, fabric: &FabricOptions, of_box: Option<&str>) {
     let FabricOptions { group, interval, misses, peers, rendezvous, orders, hold, recall, offer, state } =
         fabric;
     page.table("[fabric]");
@@ -198,14 +210,14 @@ fn of_fabric(page: &mut Page, fabric: &FabricOptions, is_box: bool) {
     page.value("misses", i64::from(*misses));
     page.texts("peers", peers);
     page.value("rendezvous", *rendezvous);
-    if is_box {
+    if let Some(name) = of_box {
         page.value("orders", *orders);
         page.time("hold", *hold);
         page.time("recall", *recall);
         page.time("offer", *offer);
-        match state {
+        match state.clone().or_else(|| usual_state_path(name)) {
             Some(path) => page.text("state", path.display()),
-            None => page.line("# state: in the usual folder"),
+            None => page.line("# state: nowhere, since XDG_STATE_HOME is not set"),
         }
     }
 }
@@ -232,15 +244,20 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
     if let Some(model) = model {
         page.text("model", model);
     }
-    if let Some(group) = group {
-        page.value("group", i64::from(group.get()));
+    match group {
+        Some(group) => page.value("group", i64::from(group.get())),
+        None => page.line("# group: none"),
     }
-    if let Some(FailoverPolicy { standby }) = failover {
-        page.value("on_host_loss", "move");
-        page.texts("standby", standby.iter().map(Name::as_str));
+    match failover {
+        Some(FailoverPolicy { standby }) => {
+            page.value("on_host_loss", "move");
+            page.texts("standby", standby.iter().map(Name::as_str));
+        }
+        None => page.value("on_host_loss", "keep"),
     }
-    if let Some(owners) = owners {
-        page.texts::<&PublicKey>("owners", owners);
+    match owners {
+        Some(owners) => page.texts::<&PublicKey>("owners", owners),
+        None => page.line("# owners: all nodes"),
     }
     match kind {
         DeviceKind::Nvme(nvme) => {

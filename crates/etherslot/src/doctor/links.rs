@@ -44,15 +44,19 @@ pub(super) fn check(machine: &dyn Machine, links: &[LinkOptions], findings: &mut
         match &link.kind {
             LinkKind::Packet { interface } => {
                 raw(machine, findings);
-                frames.extend(ethernet(machine, interface, FRAME_BYTES.1, findings));
-                offloads(machine, interface, &[("large-receive-offload", false)], findings);
+                if let Some(bytes) = ethernet(machine, interface, FRAME_BYTES.1, findings) {
+                    frames.push(bytes);
+                    offloads(machine, interface, &[("large-receive-offload", false)], findings);
+                }
                 buffers(machine, findings);
             }
             LinkKind::Xdp { interface, mode, .. } => {
                 raw(machine, findings);
                 xdp(machine, *mode, findings);
-                frames.extend(ethernet(machine, interface, XDP_FRAME_BYTES, findings));
-                offloads(machine, interface, &[("large-receive-offload", false)], findings);
+                if let Some(bytes) = ethernet(machine, interface, XDP_FRAME_BYTES, findings) {
+                    frames.push(bytes);
+                    offloads(machine, interface, &[("large-receive-offload", false)], findings);
+                }
             }
             LinkKind::Udp { listen, mtu } => {
                 frames.extend(udp(machine, *listen, mtu.map(u64::from), findings));
@@ -204,13 +208,17 @@ fn buffers(machine: &dyn Machine, findings: &mut Findings) {
         findings.fine("socket buffers can be as large as they need to be");
         return;
     }
-    for key in ["rmem_max", "wmem_max"] {
+    let keys = [
+        ("rmem_max", "bursts are lost (rx_overflow in `etherslot stat`)"),
+        ("wmem_max", "large bursts leave in pieces, each after a wait"),
+    ];
+    for (key, so) in keys {
         let value = machine.read(&format!("/proc/sys/net/core/{key}"));
         if let Some(bytes) =
             value.and_then(|value| value.parse::<u64>().ok()).filter(|&bytes| bytes < BUFFER_BYTES)
         {
             findings.warning(
-                format!("net.core.{key} is {bytes}: bursts are lost (rx_overflow in `etherslot stat`)"),
+                format!("net.core.{key} is {bytes}: {so}"),
                 format!("sysctl -w net.core.{key}={BUFFER_BYTES}, or CAP_NET_ADMIN for the daemon"),
             );
         }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use etherslot_runtime::options::SecurityOptions;
 use serde::Serialize;
 
 use crate::config::check::{Kind, check};
@@ -113,7 +114,8 @@ impl Doctor {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
                     .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-                let checked = check(&text, self.role, &self.changes.overrides());
+                let mut overrides = self.changes.overrides();
+                let checked = check(&text, self.role, &overrides);
                 findings.about("config", path.display().to_string());
                 for problem in &checked.errors {
                     let line = problem.at.map(|at| format!("line {}: ", position(&text, at).0));
@@ -121,7 +123,13 @@ impl Doctor {
                     findings.impossible(what, "`etherslot config check` tells more");
                 }
                 if let Some(options) = &checked.options {
-                    examine(&Here, options, &self.qemu, &mut findings);
+                    examine(&Here, options, Some(options.security()), &self.qemu, &mut findings);
+                } else {
+                    // What lacks nothing but its keys, which was told, is looked at for all else.
+                    overrides.security.plaintext = true;
+                    if let Some(options) = check(&text, self.role, &overrides).options {
+                        examine(&Here, &options, None, &self.qemu, &mut findings);
+                    }
                 }
             }
         }
@@ -138,18 +146,24 @@ impl Doctor {
     }
 }
 
-/// Whether the machine can do what is configured.
-fn examine(machine: &dyn Machine, options: &Shown, qemu: &str, findings: &mut Findings) {
+/// Whether the machine can do what is configured; `security`, if it is known.
+fn examine(
+    machine: &dyn Machine,
+    options: &Shown,
+    security: Option<&SecurityOptions>,
+    qemu: &str,
+    findings: &mut Findings,
+) {
     match options {
         Shown::Box(options) => {
             links::check(machine, &options.links, findings);
-            node::check(machine, &options.run, &options.security, options.fabric.as_ref(), findings);
+            node::check(machine, &options.run, security, options.fabric.as_ref(), findings);
             node::clock(machine, options.fabric.is_some(), findings);
             devices::of_box(machine, &options.devices, findings);
         }
         Shown::Host(options) => {
             links::check(machine, &options.links, findings);
-            node::check(machine, &options.run, &options.security, options.fabric.as_ref(), findings);
+            node::check(machine, &options.run, security, options.fabric.as_ref(), findings);
             node::clock(machine, options.fabric.is_some(), findings);
             devices::of_host(machine, &options.slots, qemu, findings);
         }

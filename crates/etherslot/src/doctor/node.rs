@@ -20,23 +20,26 @@ const LONG_AGO_S: u64 = 1_735_689_600;
 pub(super) fn check(
     machine: &dyn Machine,
     run: &LoopOptions,
-    security: &SecurityOptions,
+    security: Option<&SecurityOptions>,
     fabric: Option<&FabricOptions>,
     findings: &mut Findings,
 ) {
     findings.about("keys", "[security]".to_owned());
     match security {
-        SecurityOptions::Keys { files, .. } => match machine.keys(files) {
+        None => {}
+        Some(SecurityOptions::Keys { files, .. }) => match machine.keys(files) {
             Ok(()) => {
                 findings.fine(format!("{} and {} can be used", files.fabric.display(), files.node.display()));
             }
             Err(reason) => findings.impossible(reason, "`etherslot keygen` makes what is missing"),
         },
-        SecurityOptions::Plaintext => findings.warning(
+        Some(SecurityOptions::Plaintext) => findings.warning(
             "plaintext: whoever reaches the link can read, change and use everything",
             "`etherslot keygen` on each node, and remove plaintext = true",
         ),
-        SecurityOptions::Memory => findings.fine("no keys are needed: all links are memory of this user"),
+        Some(SecurityOptions::Memory) => {
+            findings.fine("no keys are needed: all links are memory of this user");
+        }
     }
     findings.about("control", "[node] control".to_owned());
     let usual = || Some(control::folder()?.join(control::file_name(&run.name)));

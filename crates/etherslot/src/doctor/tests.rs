@@ -98,7 +98,8 @@ fn found(machine: &Made, text: &str) -> Vec<Finding> {
     let checked = check(text, None, &Overrides::default());
     assert!(checked.errors.is_empty(), "{:?}", checked.errors);
     let mut findings = Findings::default();
-    examine(machine, &checked.options.unwrap(), devices::QEMU, &mut findings);
+    let options = checked.options.unwrap();
+    examine(machine, &options, Some(options.security()), devices::QEMU, &mut findings);
     findings.found
 }
 

@@ -152,7 +152,8 @@ fn an_operator_sees_what_nodes_count_and_what_happens_to_them() {
         .env("ETHERSLOT_KEY", run.path("none.key"))
         .output()
         .unwrap();
-    assert!(checked.status.success(), "{}", told(&checked));
+    assert_eq!(checked.status.code(), Some(1), "a daemon would not start: {}", told(&checked));
+    assert!(told(&checked).contains("none.key"), "{}", told(&checked));
     let doctor = command(&["doctor", "--config", &run.path("host.toml").to_string_lossy(), "--all"])
         .env("ETHERSLOT_KEY", run.path("none.key"))
         .output()

@@ -60,6 +60,11 @@ pub enum Request {
         /// Its number.
         order: u64,
     },
+    /// Nobody waits for an order any more; what its box has begun goes on: [`OrderView`].
+    Withdraw {
+        /// Its number.
+        order: u64,
+    },
 }
 
 /// What is answered.
@@ -80,7 +85,7 @@ pub(crate) enum Answer {
     Stat(Box<NodeStat>),
     /// To [`Request::Ls`].
     Ls(FabricView),
-    /// To [`Request::Order`] and [`Request::OrderState`].
+    /// To [`Request::Order`], [`Request::OrderState`] and [`Request::Withdraw`].
     Order(OrderView),
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use etherslot_fabric::{Image, Leases};
@@ -17,6 +18,8 @@ use crate::options::FabricOptions;
 
 /// Where root's boxes keep their leases.
 const SYSTEM_FOLDER: &str = "/var/lib/etherslot";
+/// Whose devices are is the node's business alone.
+const MODE: u32 = 0o600;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,12 +67,7 @@ impl Keeping {
 
     /// Where the options say, or in the usual folder. Only a path that was asked for has to be possible.
     pub(super) fn at(options: &FabricOptions, node: &str) -> Result<Self, StartError> {
-        let path = options.state.clone().or_else(|| {
-            let file = Path::new(&file_name(node)).with_extension("leases");
-            let root = rustix::process::geteuid().is_root().then(|| PathBuf::from(SYSTEM_FOLDER));
-            let user = || Some(PathBuf::from(std::env::var_os("XDG_STATE_HOME")?).join("etherslot"));
-            root.or_else(user).map(|folder| folder.join(file))
-        });
+        let path = options.state.clone().or_else(|| usual_path(node));
         if let Some(folder) = path.as_deref().and_then(Path::parent).filter(|it| !it.as_os_str().is_empty())
             && let Err(error) = fs::create_dir_all(folder)
         {
@@ -142,9 +140,17 @@ impl Keeping {
     }
 }
 
+/// Where a box of this name keeps its leases unless it is told: for users other than root nowhere without `XDG_STATE_HOME`.
+pub fn usual_path(node: &str) -> Option<PathBuf> {
+    let file = Path::new(&file_name(node)).with_extension("leases");
+    let root = rustix::process::geteuid().is_root().then(|| PathBuf::from(SYSTEM_FOLDER));
+    let user = || Some(PathBuf::from(std::env::var_os("XDG_STATE_HOME")?).join("etherslot"));
+    root.or_else(user).map(|folder| folder.join(file))
+}
+
 /// Holds the file `path` alone, until it is closed.
 fn lock(path: &Path) -> io::Result<fs::File> {
-    let file = fs::File::options().create(true).truncate(false).write(true).open(path)?;
+    let file = fs::File::options().create(true).truncate(false).write(true).mode(MODE).open(path)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
 }
@@ -154,7 +160,9 @@ fn replace(path: &Path, file: &File) -> io::Result<()> {
     let fresh = path.with_extension("leases.new");
     let mut bytes = serde_json::to_vec_pretty(file)?;
     bytes.push(b'\n');
-    let mut out = fs::File::create(&fresh)?;
+    let mut out = fs::File::options().create(true).write(true).truncate(true).mode(MODE).open(&fresh)?;
+    // One of an earlier release may have been everybody's to read.
+    out.set_permissions(fs::Permissions::from_mode(MODE))?;
     out.write_all(&bytes)?;
     out.sync_data()?;
     fs::rename(&fresh, path)

@@ -21,6 +21,7 @@ use etherslot_wire::discovery::{Assigned, Change, Device, DeviceState, Group, MA
 pub use find::{ANY, Wanted};
 pub(crate) use find::{Found, Which};
 use keep::Keeping;
+pub use keep::usual_path as usual_state_path;
 use tags::{Stranger, TAG_BYTES, Tags};
 use view::{Beginning, FabricView, OrderState, OrderView, To as ViewTo};
 use wrong::Wrong;
@@ -391,6 +392,11 @@ impl Fabric {
             }
             Request::OrderState { order } => {
                 fabric.ok_or_else(member)?.order_state(now_ns, *order).map(Answer::Order)
+            }
+            Request::Withdraw { order } => {
+                let fabric = fabric.ok_or_else(member)?;
+                fabric.member.withdraw(now_ns, *order);
+                fabric.order_state(now_ns, *order).map(Answer::Order)
             }
         }
     }

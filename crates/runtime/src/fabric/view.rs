@@ -387,7 +387,7 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
         if asked.is_over(now_ns) {
             view.state = OrderState::Unanswered;
             view.reason = format!(
-                "{} does not answer, and is not asked again: is it running, and reachable?",
+                "{} does not answer, and is not asked again: is it running, and reachable? What was on its way to it may still be done",
                 view.r#box
             );
         }

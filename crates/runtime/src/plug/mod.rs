@@ -369,8 +369,7 @@ mod tests {
         assert!(ports_of(&json!(null)).is_empty());
     }
 
-    #[test]
-    fn a_monitor_at_which_nobody_is_is_told_with_the_flags_of_qemu() {
+    fn plugs() -> Plugs {
         let mut plugs = Plugs::new();
         let options = HotPlugOptions {
             monitor: "/run/none.qmp".into(),
@@ -379,6 +378,30 @@ mod tests {
             grace: std::time::Duration::ZERO,
         };
         plugs.add(Some(options), "/run/d.sock".to_owned());
+        plugs
+    }
+
+    #[test]
+    fn a_short_outage_is_told_to_the_guest_below_a_switch_only() {
+        let unknown = Refusal { class: "DeviceNotFound".to_owned(), text: String::new() };
+        for (kind, is_told) in [
+            (Ok(json!("xio3130-downstream")), true),
+            (Ok(json!("pcie-root-port")), false),
+            (Ok(json!("ioh3420")), false),
+            (Ok(json!(7)), false),
+            (Err(unknown), false),
+        ] {
+            let mut plugs = plugs();
+            let told = format!("{kind:?}");
+            plugs.answered(0, 0, Ask::Recover, kind);
+            let asked: Vec<Ask> = plugs.asked.iter().map(|&(_, _, ask)| ask).collect();
+            assert_eq!(asked, if is_told { vec![Ask::Report] } else { vec![] }, "{told}");
+        }
+    }
+
+    #[test]
+    fn a_monitor_at_which_nobody_is_is_told_with_the_flags_of_qemu() {
+        let mut plugs = plugs();
         plugs.add(None, "/run/e.sock".to_owned());
         let wrong = plugs.wrong();
         assert!(wrong[0].contains("path=/run/none.qmp,server=on"), "{wrong:?}");

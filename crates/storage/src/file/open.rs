@@ -47,7 +47,7 @@ pub enum OpenError {
     #[error("block size must be a power of two from 512 to 4096 and depth from 1 to 4096")]
     Options,
     /// An operation on the file failed.
-    #[error("{path}: {action}: {source}")]
+    #[error("{path}: {action}: {source}{}", remedy(path, source))]
     File {
         /// Which file.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub enum OpenError {
     #[error("{0}: smaller than one block")]
     Empty(PathBuf),
     /// Somebody else has it.
-    #[error("{0}: in use by another process")]
+    #[error("{0}: in use by another process, and one alone may have it: `fuser -v {0}` tells which")]
     Busy(PathBuf),
     /// [`Direct::Always`] can't be had.
     #[error("{0}: no direct I/O in blocks of {1} bytes; choose larger blocks or allow the page cache")]
@@ -73,6 +73,16 @@ pub enum OpenError {
         "io_uring is not available (sysctl kernel.io_uring_disabled, or a container's seccomp profile): {0}"
     )]
     Ring(#[source] io::Error),
+}
+
+fn remedy(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("; make it, as by `truncate -s 10G {}`, or correct the path", path.display())
+        }
+        io::ErrorKind::PermissionDenied => "; chown or chmod it, or read_only = true".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// A file, and what it can do.

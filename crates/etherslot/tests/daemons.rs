@@ -1,0 +1,79 @@
+//! The binary as an operator starts it, on links that are memory of this user.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_etherslot"));
+    // Root's nodes have their sockets elsewhere, whatever this says.
+    command.args(arguments).env("XDG_RUNTIME_DIR", folder).env("XDG_STATE_HOME", folder).current_dir(folder);
+    command
+}
+
+/// The configuration of a box that nobody uses.
+fn box_file(folder: &Path, file: &str, name: &str, hub: &str) {
+    let text = format!(
+        "[node]\nname = {name:?}\n[link]\nkind = \"ring\"\nhub = {hub:?}\nport = 1\n\
+         [[device]]\nkind = \"dc\"\nname = \"buffer\"\nserial = \"DC1\"\nsize = \"1 MiB\"\n"
+    );
+    fs::write(folder.join(file), text.replace("hub = \"", &format!("hub = \"{}/", folder.display())))
+        .unwrap();
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A daemon, stopped with its test: one that is killed leaves its socket.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_second_node_of_a_name_is_refused_and_the_first_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("twice-{}", std::process::id());
+    box_file(folder.path(), "first.toml", &name, "hub1");
+    box_file(folder.path(), "second.toml", &name, "hub2");
+    let mut first = command(folder.path(), &["box", "--config", "first.toml"]);
+    let mut first = Daemon(first.stderr(Stdio::null()).spawn().unwrap());
+    let stat = || command(folder.path(), &["stat", &name]).output().unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
+    while !stat().status.success() {
+        assert!(Instant::now() < until && first.0.try_wait().unwrap().is_none(), "{}", told(&stat()));
+    }
+    let second = command(folder.path(), &["box", "--config", "second.toml"]).output().unwrap();
+    assert_eq!(second.status.code(), Some(1), "{}", told(&second));
+    assert!(told(&second).contains(&format!("a node called {name:?} runs here")), "{}", told(&second));
+    assert!(stat().status.success() && first.0.try_wait().unwrap().is_none(), "{}", told(&stat()));
+}
+
+#[test]
+fn what_keeps_a_daemon_from_starting_is_told_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    box_file(path, "box.toml", "remedies", "hub");
+    let text = fs::read_to_string(path.join("box.toml")).unwrap();
+    let disk = "[[device]]\nkind = \"nvme\"\nname = \"disk0\"\nserial = \"E1\"\n[[device.namespace]]\npath = \"none.img\"\n";
+    fs::write(path.join("disk.toml"), text.clone() + disk).unwrap();
+    fs::write(path.join("wrong.key"), "what is this?\n").unwrap();
+    let cases: [(&[&str], &str); 4] = [
+        (&["host", "--config", "box.toml"], "it is for `etherslot box`"),
+        (&["box", "--config", "disk.toml"], "truncate -s 10G"),
+        (&["box", "--config", "box.toml", "--key", "wrong.key"], "not a key file"),
+        (&["config", "check", "box.toml", "--key", "wrong.key"], "not a key file"),
+    ];
+    fs::set_permissions(path.join("wrong.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    for (arguments, remedy) in cases {
+        let output = command(path, arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", told(&output));
+        assert!(told(&output).contains(remedy), "{arguments:?}: {}", told(&output));
+    }
+}
