@@ -220,6 +220,10 @@ impl<S: Read + Write> Connection<S> {
             self.staging.added(bytes.saturating_sub(wanted));
             return Ok(true);
         }
+        // Another job's piece may have had to wait since this one was begun.
+        if self.pending.is_some() {
+            return Ok(false);
+        }
         *left -= piece.bytes;
         let Some(Filling { buffer, bytes, .. }) = filling.take() else { return Ok(false) };
         let number = job.issued / geometry.piece_blocks;

@@ -122,8 +122,9 @@ impl<S: Read + Write> Connection<S> {
         Ok(Issue::Done)
     }
 
-    /// Gives the disk a piece, or keeps it until the disk has room.
+    /// Gives the disk a piece, or keeps it until the disk has room. There is none that is kept.
     pub(super) fn submit(&mut self, turn: &mut Turn<'_>, piece: Piece) -> Result<(), Ending> {
+        debug_assert!(self.pending.is_none(), "the piece that is kept would be lost");
         match turn.disk.submit(piece) {
             Ok(()) => self.at_disk += 1,
             Err(Refused { request, reason: Reason::Full }) => self.pending = Some(request),

@@ -162,6 +162,33 @@ fn replies_leave_when_they_are_done_and_no_more_are_under_way_than_agreed() {
 }
 
 #[test]
+fn a_write_that_is_complete_waits_for_the_piece_that_the_disk_had_no_room_for() {
+    let mut world = World::with(crate::client::config(), |disk| disk.info_mut().max_discard_blocks = 8);
+    let mut clients = [0, 1].map(|_| world.enter("disk", true));
+    world.disk.hold(true);
+    for client in &mut clients {
+        client.request(command::TRIM, 0, 0, 1 << 20);
+        client.request(command::WRITE, 0, 2 << 20, 4096);
+        client.say(&[7; 100]);
+        world.run();
+    }
+    // One of them finds the disk full of the other's pieces, while its write is cut.
+    world.disk.hold(false);
+    world.server.poll(world.now_ns, &mut world.disk);
+    world.disk.hold(true);
+    for client in &clients {
+        client.say(&[7; 3996]);
+    }
+    world.run();
+    world.disk.hold(false);
+    world.run();
+    for client in clients {
+        let answers = client.answers(0);
+        assert!(answers.len() == 2 && answers.iter().all(|answer| answer.error == 0), "{answers:?}");
+    }
+}
+
+#[test]
 fn a_client_that_goes_leaves_nothing_behind() {
     for at in ["a request", "a payload", "replies"] {
         let mut world = World::new();
