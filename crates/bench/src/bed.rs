@@ -115,18 +115,23 @@ impl Bed {
         outcome(&mut client, time)
     }
 
-    /// A file in memory that vanishes with the returned value. Every page of it is there.
+    /// A file in memory, of the size that was chosen.
     pub(crate) fn memory_file(&self) -> Result<MemoryFile> {
-        let flags = rustix::fs::MemfdFlags::empty();
-        let mut file: File =
-            rustix::fs::memfd_create("etherslot-bench", flags).context("make a file in memory")?.into();
-        let zeros = vec![0; 1 << 20];
-        for _ in 0..self.choices.memory_mib {
-            file.write_all(&zeros).context("fill a file in memory")?;
-        }
-        file.seek(SeekFrom::Start(0))?;
-        Ok(MemoryFile { file })
+        memory_file(self.choices.memory_mib)
     }
+}
+
+/// A file in memory that vanishes with the returned value. Every page of it is there.
+pub(crate) fn memory_file(mib: u32) -> Result<MemoryFile> {
+    let flags = rustix::fs::MemfdFlags::empty();
+    let mut file: File =
+        rustix::fs::memfd_create("etherslot-bench", flags).context("make a file in memory")?.into();
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..mib {
+        file.write_all(&zeros).context("fill a file in memory")?;
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok(MemoryFile { file })
 }
 
 /// Waits for the end of a client.

@@ -11,6 +11,7 @@ mod benchmark;
 mod check;
 mod contender;
 mod direct;
+mod evaluation;
 mod guest;
 mod hugepages;
 mod load;
@@ -54,9 +55,9 @@ const PROGRAMS: &[(&str, &str)] = &[
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110)]
 struct Arguments {
-    /// Benchmarks: qd, bs, latency, links, devices, hosts, commands, mtu, payload, security, peers, guest, s5; by default peers
+    /// Benchmarks: qd, bs, latency, links, devices, hosts, commands, mtu, payload, security, peers, guest, s4, s5; by default peers
     names: Vec<String>,
-    /// Run the bars, all but those of s5, or with s5 those: a line each, exit status 1 if one is short
+    /// Run the bars, all but those of s4 and s5, or those of one of them: a line each, exit status 1 if one is short
     #[arg(long)]
     check: bool,
     /// Fewer rounds and shorter turns
@@ -105,16 +106,21 @@ fn main() -> ExitCode {
 /// Whether all bars were met.
 fn run(arguments: &Arguments) -> Result<bool> {
     let names = if arguments.names.is_empty() { vec!["peers".to_owned()] } else { arguments.names.clone() };
+    if names == ["s4"] {
+        let Arguments { check, quick, rounds, seconds, write, .. } = *arguments;
+        let choices = evaluation::Choices { is_check: check, is_quick: quick, rounds, seconds, write };
+        return evaluation::run(choices, &stop_on_signals()?);
+    }
     if names == ["s5"] {
         let Arguments { check, quick, rounds, write, .. } = *arguments;
         let choices = direct::Choices { is_check: check, is_quick: quick, rounds, write };
         return direct::run(choices, &stop_on_signals()?);
     }
-    ensure!(!arguments.check || arguments.names.is_empty(), "--check takes no name, or s5");
+    ensure!(!arguments.check || arguments.names.is_empty(), "--check takes no name, or s4 or s5");
     let unknown = names.iter().find(|name| Benchmark::named(name).is_none() && *name != "guest");
     if let Some(name) = unknown {
         let known: Vec<&str> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
-        bail!("no benchmark {name:?}; there are: {}, guest, and s5 alone", known.join(", "));
+        bail!("no benchmark {name:?}; there are: {}, guest, and s4 or s5 alone", known.join(", "));
     }
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let highest = arguments.client_cpu.max(arguments.server_cpu);

@@ -31,10 +31,15 @@ fn color(contender: Contender) -> &'static str {
 
 /// The page with the part between its marks replaced.
 pub(crate) fn replace(page: &str, generated: &str) -> Result<String> {
-    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("the page has no line {BEGIN}"))?;
+    between(page, [BEGIN, END], generated)
+}
+
+/// The same between other marks.
+pub(crate) fn between(page: &str, [begin, end]: [&str; 2], generated: &str) -> Result<String> {
+    let (before, rest) = page.split_once(begin).with_context(|| format!("the page has no line {begin}"))?;
     let (_, after) =
-        rest.split_once(END).with_context(|| format!("the page has no line {END} after {BEGIN}"))?;
-    Ok(format!("{before}{BEGIN}\n\n{generated}{END}{after}"))
+        rest.split_once(end).with_context(|| format!("the page has no line {end} after {begin}"))?;
+    Ok(format!("{before}{begin}\n\n{generated}{end}{after}"))
 }
 
 /// All records, in the order of the benchmarks.
