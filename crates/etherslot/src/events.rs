@@ -26,11 +26,19 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn run(self) -> Result<()> {
+        if self.every.is_some() && self.output == Output::Text {
+            bail!(
+                "--every is for programs: it needs --output json; `etherslot stat --watch` shows counters to people"
+            );
+        }
+        let mut has_stopped = false;
         for line in self.follow()? {
             let line = line?;
+            let record: Record = serde_json::from_str(&line)?;
+            has_stopped = record.event == Event::Stopping;
             let text = match self.output {
                 Output::Json => Some(line),
-                Output::Text => shown(&serde_json::from_str(&line)?),
+                Output::Text => shown(&record),
             };
             let Some(text) = text else { continue };
             let mut out = stdout().lock();
@@ -39,6 +47,9 @@ impl Events {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
+        }
+        if !has_stopped {
+            bail!("the node has gone, and has not said why: it was killed, or this listener was cut off");
         }
         Ok(())
     }

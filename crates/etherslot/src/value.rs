@@ -232,7 +232,9 @@ pub(crate) fn dc_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
         Ok(ByteSize(bytes)) if bytes.is_power_of_two() && (64 << 10..=1 << 36).contains(&bytes) => {
             Ok(Some(bytes))
         }
-        Ok(_) => Err(format!("{text:?} is not possible: use a power of two from 64 KiB to 64 GiB")),
+        Ok(ByteSize(bytes)) => Err(format!(
+            "{text:?} is {bytes} bytes: use a power of two from 64 KiB to 64 GiB, with KiB, MiB or GiB"
+        )),
     })
 }
 
@@ -260,7 +262,9 @@ pub(crate) fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     checked(deserializer, |text: String| match text.parse::<ByteSize>() {
         Err(_) => Err(format!("{text:?} is no size: write a number and its unit, as in \"1 GiB\"")),
         Ok(ByteSize(bytes)) if bytes != 0 && bytes.is_multiple_of(4096) => Ok(Some(bytes)),
-        Ok(_) => Err(format!("{text:?} is not possible: use a multiple of 4096 bytes, as in \"1 GiB\"")),
+        Ok(ByteSize(bytes)) => Err(format!(
+            "{text:?} is {bytes} bytes: use a multiple of 4096, as in \"1 GiB\" (\"1 GB\" is 10^9)"
+        )),
     })
 }
 

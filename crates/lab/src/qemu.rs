@@ -61,6 +61,16 @@ impl Qemu {
         &self.version
     }
 
+    /// A shell script that runs it as it is, with whatever arguments.
+    pub fn script(&self) -> String {
+        let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
+        let words = std::iter::once(self.program.display().to_string()).chain(self.prefix.iter().cloned());
+        let words: Vec<String> = words.map(|word| quoted(&word)).collect();
+        let modules = self.modules.as_ref().map(|folder| quoted(&folder.display().to_string()));
+        let modules = modules.map(|folder| format!("QEMU_MODULE_DIR={folder} ")).unwrap_or_default();
+        format!("#!/bin/sh\n{modules}exec {} \"$@\"\n", words.join(" "))
+    }
+
     /// A command with the arguments that every start needs; it dies with the lab.
     pub(crate) fn command(&self) -> Command {
         let mut command = mortal(None, Path::new(&self.program));

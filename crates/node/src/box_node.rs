@@ -330,10 +330,12 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
                 host.session.handle_timeout(now_ns);
             }
             if let SessionState::Dead(reason) = host.session.state() {
-                if !self.is_closing {
+                let goodbye = DeadReason::PeerClosed(CloseReason::Shutdown);
+                if reason == goodbye {
+                    tracing::info!(host = %host.address, "session over: the host has stopped");
+                } else if !self.is_closing {
                     tracing::warn!(host = %host.address, ?reason, "session dead");
                 }
-                let goodbye = DeadReason::PeerClosed(CloseReason::Shutdown);
                 self.drop_host(now_ns, index, reason == goodbye, Some(reason));
                 progress = true;
                 continue;

@@ -27,7 +27,7 @@ use crate::control::Control;
 use crate::events;
 use crate::fabric::{self, Fabric};
 use crate::network::Network;
-use crate::notices::Notices;
+use crate::notices::{Knocks, Notices};
 use crate::options::{
     Backing, BoxOptions, DeviceKind, DeviceOptions, LinkOptions, NicOptions, NvmeOptions, RnicOptions,
     SataController, SataOptions, SessionOptions, StoreOptions, Via,
@@ -326,7 +326,7 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
         fabric.tell_to(teller.clone());
     }
     let name = &options.run.name;
-    let mut notices = Notices::default();
+    let (mut notices, mut knocks) = (Notices::default(), Knocks::default());
     let devices = options.devices.len();
     tracing::info!(name, address = station.links.address(), devices, "ready");
 
@@ -351,8 +351,11 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
             // Before a host hears of a lease: it is kept.
             progress |= fabric.poll_box(now_ns, node.leases_mut());
             progress |= fabric.transmit(&mut station.links);
-            notices.look(now_ns, || fabric.wrong(now_ns, std::iter::empty()));
         }
+        notices.look(now_ns, || {
+            let fabric = fabric.as_mut().map(|fabric| fabric.wrong(now_ns, std::iter::empty()));
+            fabric.unwrap_or_default().into_iter().chain(knocks.look(node.guard_counters())).collect()
+        });
         progress |= transmit(&mut node, &mut station);
         let Station { links, signals, sleeper, .. } = &mut station;
         progress |= control.poll(now_ns, sleeper, &mut |request| {

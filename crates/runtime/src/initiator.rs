@@ -81,7 +81,9 @@ pub enum ClientError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// Nothing came from the box.
-    #[error("no answer from {peer}: is a box running there, and is this the link to it?")]
+    #[error(
+        "no answer from {peer}: is a box running there, is this the link to it, and has it the same fabric.key?"
+    )]
     NoAnswer {
         /// Where it should be.
         peer: Via,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use etherslot_node::GuardCounters;
+
 use crate::stat::NodeStat;
 
 /// How often is looked what is wrong.
@@ -70,6 +72,30 @@ impl Notices {
     }
 }
 
+/// Who knocks at a box and can't be let in: a slot or a program without [fabric] tells its box nothing else.
+#[derive(Debug, Default)]
+pub(crate) struct Knocks {
+    strangers: u64,
+    plain: u64,
+}
+
+impl Knocks {
+    /// What was counted since the last look.
+    pub(crate) fn look(&mut self, counters: Option<GuardCounters>) -> impl Iterator<Item = String> {
+        let GuardCounters { handshake_strangers, plain_frames, .. } = counters.unwrap_or_default();
+        let strangers = std::mem::replace(&mut self.strangers, handshake_strangers) < handshake_strangers;
+        let plain = std::mem::replace(&mut self.plain, plain_frames) < plain_frames;
+        let told = [
+            (
+                strangers,
+                "somebody whose fabric.key is another wants a session: it needs this node's (handshake_strangers)",
+            ),
+            (plain, "somebody without keys wants a session: it needs this node's fabric.key (plain_frames)"),
+        ];
+        told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +121,25 @@ mod tests {
         assert!(shown(&mut notices, 9..12, &["b"]).is_empty());
         assert!(shown(&mut notices, 13..14, &[]).is_empty());
         assert!(shown(&mut notices, 14..18, &["b"]).is_empty(), "it began anew");
+    }
+
+    #[test]
+    fn who_knocks_is_told_while_he_does() {
+        let counters = |strangers, plain| {
+            Some(GuardCounters {
+                handshake_strangers: strangers,
+                plain_frames: plain,
+                ..GuardCounters::default()
+            })
+        };
+        let mut knocks = Knocks::default();
+        assert_eq!(knocks.look(counters(0, 0)).count(), 0);
+        let told: Vec<String> = knocks.look(counters(3, 0)).collect();
+        assert!(told.len() == 1 && told[0].contains("fabric.key is another"), "{told:?}");
+        assert_eq!(knocks.look(counters(3, 0)).count(), 0);
+        assert!(knocks.look(counters(3, 1)).all(|text| text.contains("without keys")));
+        assert_eq!(knocks.look(counters(4, 2)).count(), 2);
+        assert_eq!(knocks.look(None).count(), 0);
     }
 
     #[test]

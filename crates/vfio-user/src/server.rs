@@ -147,6 +147,11 @@ impl Server {
         self.session.negotiated
     }
 
+    /// Why the device can't reach all of the client's memory, if that is so.
+    pub fn complaint(&self) -> Option<&str> {
+        self.session.complaint.as_deref()
+    }
+
     /// The client's memory.
     pub fn memory(&self) -> &GuestMemory {
         &self.session.memory

@@ -97,7 +97,8 @@ pub(crate) struct Session {
     /// Writes done of the REGION_WRITE_MULTI that is the next message.
     multi_done: usize,
     /// That a client's memory can't be used has been said: once for each.
-    complained: bool,
+    /// Why the device can't reach all memory of the client, if that was told.
+    pub(crate) complaint: Option<String>,
     fds: Vec<OwnedFd>,
     data: Box<[u8]>,
     pub(crate) counters: Counters,
@@ -141,7 +142,7 @@ impl Session {
             pending: pending::Table::new(),
             reserved_bytes: 0,
             multi_done: 0,
-            complained: false,
+            complaint: None,
             fds: Vec::with_capacity(MAX_FDS),
             data: vec![0; info.max_transfer_bytes as usize].into_boxed_slice(),
             counters: Counters::default(),
@@ -157,7 +158,7 @@ impl Session {
         self.pending.clear();
         self.reserved_bytes = 0;
         self.multi_done = 0;
-        self.complained = false;
+        self.complaint = None;
         self.fds.clear();
     }
 
@@ -347,8 +348,9 @@ impl Session {
     }
 
     fn complain(&mut self, cause: impl std::fmt::Display) {
-        if !std::mem::replace(&mut self.complained, true) {
+        if self.complaint.is_none() {
             warn!(%cause, "the device can't reach the client's memory");
+            self.complaint = Some(cause.to_string());
         }
     }
 

@@ -129,7 +129,12 @@ pub(super) fn qemu(machine: &dyn Machine, program: &str, is_needed: bool, findin
     findings.about("qemu", program.to_owned());
     let newer = "QEMU 10.1 or newer, with vfio-user-pci: Debian 13 has it in trixie-backports; elsewhere `./run lab qemu` of Etherslot's sources fetches and runs it";
     let Some(version) = machine.run(program, &["--version"]) else {
-        let what = format!("{program} is not there: virtual machines need one");
+        let is_there = program.contains('/') && machine.entry(Path::new(program)).is_some();
+        let what = if is_there {
+            format!("{program} does not run: it says itself why")
+        } else {
+            format!("{program} is not there: virtual machines need one")
+        };
         if is_needed {
             findings.warning(what, format!("{newer}; --qemu says which one to look at"));
         } else {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use etherslot_runtime::keys::KeyFiles;
 use etherslot_runtime::options::SecurityOptions;
 use serde::Serialize;
 
@@ -180,6 +181,15 @@ fn without(machine: &dyn Machine, qemu: &str, findings: &mut Findings) {
             "this user may not open raw sockets: links of kind packet and xdp are not possible, udp and ring are",
             "root, or AmbientCapabilities=CAP_NET_RAW in the unit",
         );
+    }
+    findings.about("keys", "this user".to_owned());
+    if let Some(files) = KeyFiles::usual() {
+        match machine.keys(&files) {
+            Ok(()) => {
+                findings.fine(format!("{} and {} can be used", files.fabric.display(), files.node.display()));
+            }
+            Err(reason) => findings.hint(reason, "`etherslot keygen` makes what is missing"),
+        }
     }
     node::clock(machine, false, findings);
     devices::qemu(machine, qemu, false, findings);

@@ -296,11 +296,12 @@ fn processors_and_clocks_that_slow_a_node_are_told() {
 #[test]
 fn without_a_configuration_nothing_is_impossible() {
     let mut findings = Findings::default();
-    without(&Made::default(), devices::QEMU, &mut findings);
+    let machine = Made { keys: Some("there is no fabric.key".to_owned()), ..Made::default() };
+    without(&machine, devices::QEMU, &mut findings);
     let verdicts: Vec<Verdict> = findings.found.iter().map(|it| it.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Hint; 3], "{:#?}", findings.found);
+    assert_eq!(verdicts, [Verdict::Hint; 4], "{:#?}", findings.found);
     let text = shown(&findings.found, false);
-    assert_eq!(text.lines().filter(|line| line.contains("remedy: ")).count(), 3, "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains("remedy: ")).count(), 4, "{text}");
 }
 
 #[test]

@@ -183,7 +183,12 @@ impl Doors {
 
     /// What is wrong with the guests' sides.
     pub(super) fn wrong(&self) -> Vec<String> {
-        self.plugs.wrong()
+        let mut wrong = self.plugs.wrong();
+        wrong.extend(self.all.iter().filter_map(|door| {
+            let why = door.server.as_ref()?.complaint()?;
+            Some(format!("{} can't reach the memory of its guest, which hangs: {why}", door.options.device))
+        }));
+        wrong
     }
 
     /// Where the device of a slot is, in a word.

@@ -90,6 +90,7 @@ fn node(families: &mut Families, stat: &NodeStat) {
     let labels = [("node", &*stat.name), ("role", role(stat.role)), ("protection", protection)];
     gauge(families, "node", "info", &labels, one);
     gauge(families, "node", "uptime_seconds", &[], Value::Ns(stat.uptime_ns));
+    gauge(families, "node", "wrong", &[], Value::Number(stat.notices.len() as u64));
     counters(families, "node", &stat.counters, &[]);
     counters(families, "security", &stat.security.counters, &[]);
 }

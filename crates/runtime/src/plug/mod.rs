@@ -39,6 +39,8 @@ struct Socket {
     place: Place,
     /// The ports that QEMU has told of, by their names.
     ports: Vec<String>,
+    /// Why QEMU does not let the device in.
+    refusal: Option<String>,
 }
 
 /// How a device has moved.
@@ -79,6 +81,7 @@ impl Plugs {
                 place: Place::new(options.grace.as_nanos() as u64),
                 options,
                 ports: Vec::new(),
+                refusal: None,
             }
         });
         self.sockets.push(socket);
@@ -93,17 +96,21 @@ impl Plugs {
         self.sockets[slot].is_some()
     }
 
-    /// Monitors at which nobody is.
+    /// Monitors at which nobody is, and devices that can't enter their guests.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let absent = self.monitors.iter().filter(|monitor| monitor.is_absent());
         let told = absent.map(|monitor| {
             let path = monitor.path().display();
             format!(
-                "no QEMU at {path}: start it with -chardev socket,id=es,path={path},server=on,wait=off \
-                 -mon chardev=es,mode=control"
+                "no QEMU at {path}, so no guest that devices could enter: start it with -qmp unix:{path},server=on,wait=off"
             )
         });
-        told.collect()
+        let refused =
+            self.sockets.iter().flatten().filter_map(|Socket { options, place, refusal, .. }| {
+                let why = refusal.as_ref().filter(|_| place.is_kept_out())?;
+                Some(format!("{} can't enter its guest at port {}: {why}", options.id, options.bus))
+            });
+        told.chain(refused).collect()
     }
 
     /// Where the device of a slot is, in a word.
@@ -260,6 +267,7 @@ impl Plugs {
                 for slot in 0..self.sockets.len() {
                     if let Some(socket) = self.sockets[slot].as_mut().filter(|it| it.monitor == monitor) {
                         socket.place.forget();
+                        socket.refusal = None;
                         self.asked.retain(|&(_, asked, _)| asked != slot);
                     }
                 }
@@ -268,7 +276,7 @@ impl Plugs {
     }
 
     fn answered(&mut self, now_ns: u64, slot: usize, ask: Ask, answer: Result<Value, Refusal>) {
-        let Some(Socket { options, place, ports, .. }) = &mut self.sockets[slot] else { return };
+        let Some(Socket { options, place, ports, refusal, .. }) = &mut self.sockets[slot] else { return };
         let (news, why) = match (ask, answer) {
             (Ask::List, Ok(list)) => {
                 *ports = ports_of(&list);
@@ -284,15 +292,18 @@ impl Plugs {
                 tracing::debug!(device = options.id, said = said.as_str(), "error reported");
                 (News::None, String::new())
             }
-            (ask, Ok(_)) => (place.done(ask), String::new()),
-            (ask, Err(refusal)) => {
-                let is_missing = refusal.class == "DeviceNotFound";
-                let names_bus = ask == Ask::Add && refusal.text.contains(&format!("Bus '{}'", options.bus));
-                let text = if names_bus {
-                    format!("{}: its ports are {}", refusal.text, ports.join(", "))
-                } else {
-                    refusal.text
-                };
+            (ask, Ok(_)) => {
+                refusal.take_if(|_| ask == Ask::Add);
+                (place.done(ask), String::new())
+            }
+            (ask, Err(Refusal { class, text })) => {
+                let is_missing = class == "DeviceNotFound";
+                let names_bus = ask == Ask::Add && text.contains(&format!("Bus '{}'", options.bus));
+                let text =
+                    if names_bus { format!("{text}: its ports are {}", ports.join(", ")) } else { text };
+                if ask == Ask::Add {
+                    *refusal = Some(text.clone());
+                }
                 (place.refused(now_ns, ask, is_missing), text)
             }
         };
@@ -346,11 +357,15 @@ impl Plugs {
     }
 }
 
-/// The names of ports among what QEMU lists: devices with a name whose type says so.
+/// The names of ports among what QEMU lists: devices with a name whose type says so. Those of switches first: what else is below a
+/// Root Port, such as the switch, leaves no room there.
 fn ports_of(list: &Value) -> Vec<String> {
-    let is_port = |it: &&Value| it["type"].as_str().is_some_and(|kind| kind.contains("port"));
-    let named = list.as_array().into_iter().flatten().filter(is_port);
-    named.filter_map(|it| it["name"].as_str()).map(str::to_owned).take(16).collect()
+    let of = |kinds: &'static [&str]| {
+        let is_it =
+            |it: &&Value| it["type"].as_str().is_some_and(|it| kinds.iter().any(|kind| it.contains(kind)));
+        list.as_array().into_iter().flatten().filter(is_it).filter_map(|it| it["name"].as_str())
+    };
+    of(&[DOWNSTREAM_PORT]).chain(of(&["root-port", "ioh3420"])).map(str::to_owned).take(16).collect()
 }
 
 #[cfg(test)]
@@ -362,10 +377,11 @@ mod tests {
         let list = json!([
             { "name": "rp1", "type": "child<pcie-root-port>" },
             { "name": "disk0", "type": "child<vfio-user-pci>" },
-            { "name": "rp2", "type": "child<xio3130-downstream-port>" },
+            { "name": "switch", "type": "child<x3130-upstream>" },
+            { "name": "port0", "type": "child<xio3130-downstream>" },
             { "name": "type", "type": "string" },
         ]);
-        assert_eq!(ports_of(&list), ["rp1", "rp2"]);
+        assert_eq!(ports_of(&list), ["port0", "rp1"]);
         assert!(ports_of(&json!(null)).is_empty());
     }
 
@@ -400,11 +416,24 @@ mod tests {
     }
 
     #[test]
+    fn what_qemu_does_not_let_in_is_wrong_as_long_as_it_should_be_in() {
+        let mut plugs = plugs();
+        let list = json!([{ "name": "port0", "type": "child<xio3130-downstream>" }]);
+        plugs.answered(0, 0, Ask::List, Ok(list));
+        let text = "Bus 'rp1' not found".to_owned();
+        plugs.answered(0, 0, Ask::Add, Err(Refusal { class: "GenericError".to_owned(), text }));
+        let told = "d can't enter its guest at port rp1: Bus 'rp1' not found: its ports are port0";
+        assert!(!plugs.wrong().contains(&told.to_owned()));
+        plugs.attached(0);
+        assert!(plugs.wrong().contains(&told.to_owned()), "{:?}", plugs.wrong());
+    }
+
+    #[test]
     fn a_monitor_at_which_nobody_is_is_told_with_the_flags_of_qemu() {
         let mut plugs = plugs();
         plugs.add(None, "/run/e.sock".to_owned());
         let wrong = plugs.wrong();
-        assert!(wrong[0].contains("path=/run/none.qmp,server=on"), "{wrong:?}");
+        assert!(wrong[0].contains("-qmp unix:/run/none.qmp,server=on"), "{wrong:?}");
         assert_eq!(wrong.len(), 1);
     }
 }

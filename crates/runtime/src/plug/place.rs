@@ -93,6 +93,11 @@ impl Place {
         }
     }
 
+    /// Whether the device should be in the guest, and QEMU does not let it in.
+    pub(super) fn is_kept_out(&self) -> bool {
+        self.is_wanted && self.was_refused && self.stage != Stage::In
+    }
+
     /// Whether QEMU did not do what it was asked for last.
     pub(super) fn was_refused(&self) -> bool {
         self.was_refused

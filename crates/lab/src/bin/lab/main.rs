@@ -6,6 +6,8 @@ mod setting;
 mod shell;
 mod table;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -69,6 +71,11 @@ fn run(command: Command) -> Result<ExitCode> {
                 cache.kernel_release(),
                 cache.accel().name()
             );
+            let script = Cache::folder().join("qemu-system-x86_64");
+            fs::write(&script, cache.qemu().script())
+                .and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)))
+                .with_context(|| format!("write {}", script.display()))?;
+            eprintln!("lab: QEMU for guests of your own: {}, or `./run lab qemu`", script.display());
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo(arguments) => demo::run(&arguments).map(|()| ExitCode::SUCCESS),
