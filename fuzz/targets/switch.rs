@@ -150,7 +150,7 @@ impl Guest {
             227 => {
                 let count = input.below(200);
                 let payload = input.bytes(count);
-                machine.hierarchy.receive_ahead(STREAM, payload);
+                machine.hierarchy.receive_ahead(STREAM, payload, None);
             }
             228..=232 => {
                 machine.root.budget = if input.flag() { usize::MAX } else { input.below(20) };

@@ -2,8 +2,8 @@
 //!
 //! The way of a command: the host rings a doorbell; its Submission Queue Entry is fetched into a slot, together with as many
 //! others as there are (`engine`); it is parsed (`command`) and carried out (`admin`, `io`): its data pointer is walked (`transfer`),
-//! data go from memory to a Buf and on to the medium, or the other way; its Completion Queue Entry follows its data, the
-//! interrupt follows the entry (`completion`). `lifecycle` starts, resets and shuts down.
+//! data go from memory to a Buf and on to the medium (`gather`), or the other way (`scatter`); a medium that is memory itself is written and
+//! read where it lies. Its Completion Queue Entry follows its data, the interrupt follows the entry (`completion`). `lifecycle` starts, resets and shuts down.
 //!
 //! Everything is bounded and made at the start or with a queue; there is no allocation per command. What a host does wrong becomes an
 //! architected status, an Asynchronous Event, or CSTS.CFS.
@@ -22,6 +22,7 @@ mod events;
 mod features;
 mod format;
 mod function;
+mod gather;
 mod identify;
 mod identity;
 mod io;
@@ -38,6 +39,7 @@ mod transfer;
 
 pub use namespace::{Formatted, Namespace};
 
+use bits::MIN_BLOCK_BYTES;
 use cmb::Cmb;
 use engine::{Queues, Set};
 use etherslot_pci::function::InterruptMode;
@@ -239,7 +241,7 @@ impl Nvme {
             life: Life::Disabled,
             shutting_down: ShuttingDown::No,
             queues: Queues::new(config.max_queue_pairs),
-            slots: (0..slots).map(|_| Slot::new()).collect(),
+            slots: (0..slots).map(|_| Slot::new(config.max_transfer_bytes / MIN_BLOCK_BYTES)).collect(),
             free: (0..config.commands).rev().collect(),
             reading: VecDeque::with_capacity(slots),
             writing: VecDeque::with_capacity(slots),

@@ -1,13 +1,15 @@
 //! A box and an initiator in one thread, over a link in memory: what an operation costs both of them, for profilers.
 //!
 //!     valgrind --tool=callgrind target/release/examples/operation --op randread --count 20000
+//!
+//! What runs in functions named `box_*` is the box's, in `host_*` the host's; the rest is link and load (`bench/src/bin/cost.rs`).
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_initiator::nvme::{Config, DataPointers, Submission};
-use etherslot_initiator::{BufferClass, Disk, Initiator, Op, Request};
+use etherslot_initiator::{BufferClass, Disk, Done, Initiator, Op, Request};
 use etherslot_node::seal::{Credentials, Entropy, FabricKey, NodeKey, Peers, Suites};
 use etherslot_node::{BoxLimits, BoxNode, Security};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
@@ -20,7 +22,7 @@ const BOX: u8 = 1;
 const HOST: u8 = 2;
 const USAGE: &str =
     "operation [--op read|write|randread|randwrite] [--block-size BYTES] [--queue-depth N] [--queues N]
-          [--count N] [--frame BYTES] [--medium BYTES] [--cmb] [--prp] [--intact]
+          [--count N] [--frame BYTES] [--medium BYTES] [--lba BYTES] [--cmb] [--prp] [--intact]
           [--sealed aes|chacha]
           [--round-ns NS]";
 
@@ -32,6 +34,8 @@ struct Args {
     count: u64,
     frame: u16,
     medium: u64,
+    /// Bytes of a logical block.
+    lba: u32,
     cmb: bool,
     prp: bool,
     /// Frames cross memory, as those of a ring do.
@@ -51,6 +55,7 @@ fn parse() -> Option<Args> {
         count: 100_000,
         frame: 9000,
         medium: 64 << 20,
+        lba: 4096,
         cmb: false,
         prp: false,
         intact: false,
@@ -77,6 +82,7 @@ fn parse() -> Option<Args> {
             "--count" => args.count = words.next()?.parse().ok()?,
             "--frame" => args.frame = words.next()?.parse().ok()?,
             "--medium" => args.medium = words.next()?.parse().ok()?,
+            "--lba" => args.lba = words.next()?.parse().ok()?,
             "--round-ns" => args.round_ns = words.next()?.parse().ok()?,
             _ => return None,
         }
@@ -85,7 +91,7 @@ fn parse() -> Option<Args> {
     (is_known && args.block_size.is_multiple_of(4096)).then_some(args)
 }
 
-/// Frames on their way, in one piece of memory.
+/// Frames on their way, in one piece of memory: the link's copies.
 #[derive(Default)]
 struct Wire {
     bytes: Vec<u8>,
@@ -93,6 +99,7 @@ struct Wire {
 }
 
 impl Wire {
+    #[inline(never)]
     fn take(&mut self, burst: &[&[u8]]) -> usize {
         for frame in burst {
             self.bytes.extend_from_slice(frame);
@@ -138,7 +145,7 @@ impl World {
     fn new(args: &Args) -> Self {
         let medium = RamMedium::new(args.medium, false).expect("memory for the medium");
         let nvme = Nvme::new(NvmeConfig {
-            namespaces: vec![Namespace::new(Box::new(medium), 4096)],
+            namespaces: vec![Namespace::new(Box::new(medium), args.lba)],
             cmb_bytes: args.cmb.then_some(8 << 20),
             ..NvmeConfig::default()
         });
@@ -173,13 +180,48 @@ impl World {
     fn step(&mut self) {
         self.now_ns += self.round_ns;
         let now_ns = self.now_ns;
-        self.initiator.transmit(now_ns, &mut |_, burst| self.wire.take(burst));
-        self.frames += self.wire.give(|frame| self.io_box.receive(now_ns, &HOST, frame)) as u64;
-        while self.io_box.poll(now_ns) {}
-        self.io_box.transmit(now_ns, &mut |_, burst| self.wire.take(burst));
-        self.frames += self.wire.give(|frame| self.initiator.receive(now_ns, &BOX, frame)) as u64;
-        self.initiator.poll(now_ns);
+        host_transmit(&mut self.initiator, now_ns, &mut self.wire);
+        self.frames += self.wire.give(|frame| box_receive(&mut self.io_box, now_ns, frame)) as u64;
+        box_work(&mut self.io_box, now_ns, &mut self.wire);
+        self.frames += self.wire.give(|frame| host_receive(&mut self.initiator, now_ns, frame)) as u64;
+        host_poll(&mut self.initiator, now_ns);
     }
+}
+
+#[inline(never)]
+fn host_transmit(initiator: &mut Initiator<u8>, now_ns: u64, wire: &mut Wire) {
+    initiator.transmit(now_ns, &mut |_, burst| wire.take(burst));
+}
+
+#[inline(never)]
+fn host_receive(initiator: &mut Initiator<u8>, now_ns: u64, frame: &[u8]) {
+    initiator.receive(now_ns, &BOX, frame);
+}
+
+#[inline(never)]
+fn host_submit(disk: &mut dyn Disk, request: Request) -> Result<(), String> {
+    disk.submit(request).map_err(|refused| refused.reason.to_string())
+}
+
+#[inline(never)]
+fn host_done(disk: &mut dyn Disk, done: &mut dyn FnMut(Done)) {
+    disk.poll(done);
+}
+
+#[inline(never)]
+fn host_poll(initiator: &mut Initiator<u8>, now_ns: u64) {
+    initiator.poll(now_ns);
+}
+
+#[inline(never)]
+fn box_receive(io_box: &mut BoxNode<u8>, now_ns: u64, frame: &[u8]) {
+    io_box.receive(now_ns, &HOST, frame);
+}
+
+#[inline(never)]
+fn box_work(io_box: &mut BoxNode<u8>, now_ns: u64, wire: &mut Wire) {
+    while io_box.poll(now_ns) {}
+    io_box.transmit(now_ns, &mut |_, burst| wire.take(burst));
 }
 
 fn run(args: &Args) -> Result<(), String> {
@@ -204,9 +246,8 @@ fn run(args: &Args) -> Result<(), String> {
     let started = Instant::now();
     while done < args.count {
         rounds += 1;
-        let disk: &mut dyn Disk = &mut world.initiator;
         let before = done;
-        disk.poll(&mut |one| {
+        host_done(&mut world.initiator, &mut |one| {
             done += 1;
             failed += u64::from(one.result.is_err());
             buffers.extend(one.buffer);
@@ -220,7 +261,7 @@ fn run(args: &Args) -> Result<(), String> {
             let place = if is_random { random } else { submitted } % places;
             let first_block = place * u64::from(blocks);
             let request = Request { token: submitted, op, first_block, blocks, buffer: Some(buffer) };
-            disk.submit(request).map_err(|refused| refused.reason.to_string())?;
+            host_submit(&mut world.initiator, request)?;
             submitted += 1;
         }
         if before == done && rounds > 1_000 * args.count + 1_000_000 {

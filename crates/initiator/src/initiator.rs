@@ -184,7 +184,11 @@ impl<A: Copy + Eq + fmt::Display> Disk for Initiator<A> {
 
     #[inline]
     fn submit(&mut self, request: Request) -> Result<(), Refused> {
-        self.controller.submit(self.now_ns, self.host.place_mut(SLOT).arena_mut(), request)
+        self.controller.submit(self.now_ns, self.host.place_mut(SLOT).arena_mut(), request)?;
+        if self.controller.fills_frame() {
+            self.controller.ring(&mut self.host.machine(SLOT));
+        }
+        Ok(())
     }
 
     #[inline]

@@ -51,7 +51,7 @@ pub(crate) fn send_piece(
 ) -> bool {
     let head = piece.emit();
     let total = Piece::BYTES + bytes;
-    if bytes > SHORT_BYTES && session.room_for(stream) >= total {
+    if bytes > SHORT_BYTES && session.fits(stream, total) {
         return session.send_filled(Kind::Ahead, stream, &head, Piece::BYTES..total, total, read) == Ok(true);
     }
     let data = &mut spare[..bytes];

@@ -90,9 +90,15 @@ pub trait Bus {
         0
     }
 
-    /// Takes what has come along with `entry`, which came by [`Bus::take_entries`], of what it points to: bytes from `address` on.
-    /// Returns how many, from the start; [`Bus::read`] is for the rest. They can be had once.
-    fn take_for(&mut self, _entry: Entry, _address: u64, _data: &mut [u8]) -> usize {
+    /// Takes what has come along with `entry`, which came by [`Bus::take_entries`], of what it points to: bytes from `address` on, at
+    /// most `most`, which `take` is shown where they lie. Returns how many; [`Bus::read`] is for the rest. They can be had once.
+    fn take_for(
+        &mut self,
+        _entry: Entry,
+        _address: u64,
+        _most: usize,
+        _take: &mut dyn FnMut(&[u8]),
+    ) -> usize {
         0
     }
 

@@ -98,6 +98,8 @@ pub struct Hierarchy {
     slot_of: Vec<u8>,
     /// The slot that is polled first.
     turn: usize,
+    /// A bit for each slot whose Endpoint has left pieces in the frame in hand.
+    in_hand: u32,
 }
 
 impl Default for Hierarchy {
@@ -123,7 +125,7 @@ impl Hierarchy {
             counters: HierarchyCounters::default(),
             scratch: Box::new([0; 4096]),
         };
-        Self { fabric, slot_of: Vec::new(), turn: 0 }
+        Self { fabric, slot_of: Vec::new(), turn: 0, in_hand: 0 }
     }
 
     /// Whether all Endpoints reach each other without passing the host; they do unless this is switched off. Then their
@@ -207,15 +209,33 @@ impl Hierarchy {
         }
     }
 
-    /// Takes a piece that the host sent along with a doorbell (docs/wire.md, Read-ahead): the payload of its record.
-    pub fn receive_ahead(&mut self, stream: u16, payload: &[u8]) {
+    /// Takes a piece that the host sent along with a doorbell (docs/wire.md, Read-ahead): the payload of its record. If that lies in a
+    /// frame that is in hand until [`Hierarchy::let_go`], `in_hand` says where in it.
+    pub fn receive_ahead(&mut self, stream: u16, payload: &[u8], in_hand: Option<usize>) {
         let Some(slot) = self.slot(stream) else {
             self.fabric.counters.stray += 1;
             return;
         };
         match (Piece::parse(payload), &mut self.fabric.slots[slot].endpoint) {
-            (Some((piece, bytes)), Some(endpoint)) => endpoint.receive_ahead(&piece, bytes),
+            (Some((piece, bytes)), Some(endpoint)) => {
+                if endpoint.receive_ahead(&piece, bytes, in_hand.map(|at| at + Piece::BYTES)) {
+                    self.in_hand |= 1 << slot;
+                }
+            }
             _ => self.fabric.counters.malformed += 1,
+        }
+    }
+
+    /// The frame in hand with this body goes: the Endpoints that left pieces in it take them, or keep them.
+    pub fn let_go(&mut self, now_ns: u64, body: &[u8]) {
+        let mut slots = std::mem::take(&mut self.in_hand);
+        self.fabric.active |= slots;
+        while slots != 0 {
+            let slot = slots.trailing_zeros() as usize;
+            if let Some(endpoint) = &mut self.fabric.slots[slot].endpoint {
+                endpoint.let_go(now_ns, body);
+            }
+            slots &= slots - 1;
         }
     }
 

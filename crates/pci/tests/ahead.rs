@@ -36,6 +36,8 @@ struct Way {
     fails: bool,
     /// Bytes that it asks for at once.
     step: usize,
+    /// Whether it does in one poll all that can be done.
+    eager: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +100,10 @@ impl Current {
         let taken = match self.stage {
             Stage::Entry if self.way.take_entry => bus.take_entries(entry, &mut self.bytes[at..]),
             Stage::Data if self.way.take_data => {
-                bus.take_for(entry, from + at as u64, &mut self.bytes[at..end])
+                let bytes = &mut self.bytes[at..end];
+                bus.take_for(entry, from + at as u64, end - at, &mut |data| {
+                    bytes[..data.len()].copy_from_slice(data);
+                })
             }
             _ => 0,
         };
@@ -162,6 +167,7 @@ impl Function for Device {
         }
         let Some(current) = &mut state.current else { return false };
         let progress = current.go_on(bus);
+        while current.way.eager && current.stage != Stage::Done && current.go_on(bus) {}
         if current.stage == Stage::Done {
             let current = state.current.take().unwrap();
             state.finished.push((
@@ -238,6 +244,8 @@ enum Step {
     /// It rings; so many entries, and the data of those whose bit is set, go along.
     Ring(u32, u32),
     Deliver(usize),
+    /// So many arrive in one frame.
+    Frame(usize),
     Poll(u8),
     /// The host answers the oldest reads and hears of rules.
     Answer(usize),
@@ -328,9 +336,18 @@ impl World {
         self.down.push_back(Down::Doorbell(self.tail));
     }
 
-    fn deliver(&mut self) {
+    /// What came first, in a frame with this body so far if in one.
+    fn deliver(&mut self, body: Option<&mut Vec<u8>>) {
         match self.down.pop_front() {
-            Some(Down::Piece(piece, bytes)) => self.endpoint.receive_ahead(&piece, &bytes),
+            Some(Down::Piece(piece, bytes)) => {
+                let at = body.map(|body| {
+                    let at = body.len();
+                    body.extend_from_slice(&bytes);
+                    at
+                });
+                let left = self.endpoint.receive_ahead(&piece, &bytes, at);
+                assert!(!left || at.is_some(), "it can only be left where there is a frame");
+            }
             Some(Down::Doorbell(tail)) => {
                 self.endpoint.function_mut().bar_write(0, 0, &tail.to_le_bytes());
             }
@@ -390,7 +407,12 @@ impl World {
         match step {
             Step::Submit(buffer) => self.submit(buffer),
             Step::Ring(entries, data) => self.ring(entries, data),
-            Step::Deliver(count) => (0..count).for_each(|_| self.deliver()),
+            Step::Deliver(count) => (0..count).for_each(|_| self.deliver(None)),
+            Step::Frame(count) => {
+                let mut body = Vec::new();
+                (0..count).for_each(|_| self.deliver(Some(&mut body)));
+                self.endpoint.let_go(0, &body);
+            }
             Step::Poll(count) => {
                 for _ in 0..count {
                     self.endpoint.poll(0, &mut self.up, 1);
@@ -433,8 +455,10 @@ impl World {
 fn way() -> impl Strategy<Value = Way> {
     let often = || prop_oneof![3 => Just(true), 1 => Just(false)];
     let step = prop_oneof![Just(64_usize), Just(4096), 8..4096_usize].prop_map(|step| step & !7);
-    (often(), often(), prop_oneof![3 => Just(false), 1 => Just(true)], step)
-        .prop_map(|(take_entry, take_data, fails, step)| Way { take_entry, take_data, fails, step })
+    let fails = prop_oneof![3 => Just(false), 1 => Just(true)];
+    (often(), often(), fails, step, any::<bool>()).prop_map(|(take_entry, take_data, fails, step, eager)| {
+        Way { take_entry, take_data, fails, step, eager }
+    })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -442,7 +466,8 @@ fn step() -> impl Strategy<Value = Step> {
         300 => prop::option::of(0..BUFFERS).prop_map(Step::Submit),
         200 => (prop_oneof![2 => Just(ENTRIES), 1 => Just(0), 1 => 0..ENTRIES], any::<u32>())
             .prop_map(|(entries, data)| Step::Ring(entries, data)),
-        400 => (1..40_usize).prop_map(Step::Deliver),
+        200 => (1..40_usize).prop_map(Step::Deliver),
+        200 => (1..12_usize).prop_map(Step::Frame),
         500 => (1..40_u8).prop_map(Step::Poll),
         400 => (1..40_usize).prop_map(Step::Answer),
         400 => way().prop_map(Step::Work),
@@ -468,7 +493,7 @@ proptest! {
         }
         // All that was begun ends, with or without pieces.
         world.step(Step::Closed(false));
-        let easy = Way { take_entry: true, take_data: true, fails: false, step: 4096 };
+        let easy = Way { take_entry: true, take_data: true, fails: false, step: 4096, eager: false };
         world.step(Step::Ring(ENTRIES, u32::MAX));
         for _ in 0..2_000 {
             if world.commands.is_empty() {
@@ -492,7 +517,8 @@ fn commands_and_their_data_need_no_read() {
     for round in 0..50 {
         for command in 0..3 {
             world.step(Step::Submit(Some((round + command) % BUFFERS)));
-            world.step(Step::Work(Way { take_entry: true, take_data: true, fails: false, step: 4096 }));
+            let way = Way { take_entry: true, take_data: true, fails: false, step: 4096, eager: false };
+            world.step(Step::Work(way));
         }
         world.step(Step::Ring(ENTRIES, u32::MAX));
         world.step(Step::Deliver(10));
@@ -505,6 +531,28 @@ fn commands_and_their_data_need_no_read() {
 }
 
 #[test]
+fn what_comes_in_one_frame_with_its_doorbell_is_taken_from_there() {
+    let mut world = World::new();
+    world.step(Step::Declare);
+    world.step(Step::Poll(1));
+    world.step(Step::Answer(1));
+    for round in 0..50 {
+        world.step(Step::Submit(Some(round % BUFFERS)));
+        world.step(Step::Work(Way {
+            take_entry: true,
+            take_data: true,
+            fails: false,
+            step: BUFFER_BYTES,
+            eager: true,
+        }));
+        world.step(Step::Ring(ENTRIES, u32::MAX));
+        // Entry, data and doorbell: no poll follows.
+        world.step(Step::Frame(3));
+        assert!(world.commands.is_empty() && world.up.reads.is_empty(), "round {round}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_costs_reads_and_nothing_else() {
     // More data than the Endpoint keeps: 15 commands with a page each, four times, before the device looks at one.
     let mut world = World::new();
@@ -514,9 +562,9 @@ fn what_does_not_fit_costs_reads_and_nothing_else() {
     let rule = world.rule.unwrap();
     for _ in 0..40 {
         let piece = |kind, index| Piece { rule: RULE, generation: rule.generation, kind, index, address: 0 };
-        world.endpoint.receive_ahead(&piece(PieceKind::Entries, 0), &[0; ENTRY_BYTES]);
+        world.endpoint.receive_ahead(&piece(PieceKind::Entries, 0), &[0; ENTRY_BYTES], None);
         for _ in 0..40 {
-            world.endpoint.receive_ahead(&piece(PieceKind::Data, 0), &[0; BUFFER_BYTES]);
+            world.endpoint.receive_ahead(&piece(PieceKind::Data, 0), &[0; BUFFER_BYTES], None);
         }
     }
     let counters = *world.endpoint.ahead_counters();
@@ -544,9 +592,9 @@ fn pieces_that_contradict_their_rule_are_refused() {
     ];
     for (piece, bytes) in wrong {
         let before = world.endpoint.ahead_counters().refused;
-        world.endpoint.receive_ahead(&piece, &vec![0; bytes]);
+        world.endpoint.receive_ahead(&piece, &vec![0; bytes], None);
         assert_eq!(world.endpoint.ahead_counters().refused, before + 1, "{piece:?} of {bytes} bytes");
     }
-    world.endpoint.receive_ahead(&good, &[0; 64]);
+    world.endpoint.receive_ahead(&good, &[0; 64], None);
     assert_eq!(world.endpoint.ahead_counters().pieces, 1);
 }

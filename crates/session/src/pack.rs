@@ -196,9 +196,7 @@ impl Pack {
             self.streams[stream as usize].express_from = self.bulk_next.wrapping_add(EXPRESS_PAUSE);
             return self.push_first(kind, stream, pieces, next);
         }
-        if pieces.total_len > self.room() && pieces.total_len + HEADER_BYTES <= self.body_max {
-            self.close();
-        }
+        self.make_room(pieces.total_len);
         let mut at = 0;
         let mut first = FIRST;
         loop {
@@ -217,8 +215,20 @@ impl Pack {
         }
     }
 
-    /// Puts a record in whose data `fill` writes where they lie, if it can: otherwise nothing is put in. The record is
-    /// not longer than [`Pack::room`].
+    /// Whether a record of this length goes in unsplit: into the frame under construction, or into the one behind it.
+    pub(crate) fn fits(&self, total_len: usize) -> bool {
+        total_len <= self.room() || total_len + HEADER_BYTES <= self.body_max
+    }
+
+    /// Ends the frame under construction if a record of this length fits only the one behind it.
+    fn make_room(&mut self, total_len: usize) {
+        if total_len > self.room() && self.fits(total_len) {
+            self.close();
+        }
+    }
+
+    /// Puts a record in whose data `fill` writes where they lie, if it can: otherwise nothing is put in. The record
+    /// [fits](Pack::fits).
     pub(crate) fn push_filled(
         &mut self,
         kind: Kind,
@@ -228,6 +238,7 @@ impl Pack {
         total_len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> bool {
+        self.make_room(total_len);
         let slot = self.slot(self.tail);
         let body = &mut self.bodies[slot];
         let start = slot * self.stride + RESERVED_BYTES + body.bytes as usize;

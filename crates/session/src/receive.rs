@@ -7,7 +7,7 @@
 //! Invariant: what is in frames before `next` has been delivered, since all that precedes it in its stream has come.
 
 use etherslot_wire::frame::{SACK_BITS, Sack};
-use etherslot_wire::record::{FIRST, Kind, LAST, MAX_PAYLOAD_BYTES, Record};
+use etherslot_wire::record::{FIRST, HEADER_BYTES, Kind, LAST, MAX_PAYLOAD_BYTES, Record};
 
 use crate::bits::Bits;
 use crate::config::{Config, Mode};
@@ -224,7 +224,9 @@ impl Receiver {
         counters: &mut Counters,
     ) -> Result<Arrival, Violation> {
         self.order.any_kept = self.arrived_frames > 0;
-        self.order.look(Look::InOrder, body, 0, deliver, counters)?;
+        let looked = self.order.look(Look::InOrder, body, 0, deliver, counters);
+        deliver.let_go(body);
+        looked?;
         self.next = self.next.wrapping_add(1);
         if self.arrived_frames == 0 {
             self.end = self.next;
@@ -301,7 +303,7 @@ impl Receiver {
                     continue;
                 }
                 match self.order.streams[stream].lag(&record) {
-                    0 => self.order.part(&record, deliver, counters)?,
+                    0 => self.order.part(&record, None, deliver, counters)?,
                     1.. => return Ok(()),
                     _ => {}
                 }
@@ -344,13 +346,14 @@ impl Order {
     fn look(
         &mut self,
         look: Look,
-        mut body: &[u8],
+        frame: &[u8],
         slot: u32,
         deliver: &mut dyn Deliver,
         counters: &mut Counters,
     ) -> Result<bool, Violation> {
-        let mut waits = false;
+        let (mut waits, mut body) = (false, frame);
         while let Ok((record, rest)) = Record::parse(body) {
+            let in_hand = (look == Look::InOrder).then_some((frame, frame.len() - body.len() + HEADER_BYTES));
             body = rest;
             let stream = record.stream as usize;
             if look == Look::Kept {
@@ -358,7 +361,7 @@ impl Order {
             }
             match (self.streams[stream].lag(&record), look) {
                 (0, _) => {
-                    self.part(&record, deliver, counters)?;
+                    self.part(&record, in_hand, deliver, counters)?;
                     if self.any_kept {
                         self.advanced[stream / 64] |= 1 << (stream % 64);
                     }
@@ -374,17 +377,30 @@ impl Order {
         Ok(waits)
     }
 
-    /// Takes the next part of its stream, and delivers the record if it is whole.
+    /// Takes the next part of its stream, and delivers the record if it is whole; `in_hand` is the body of the frame in hand, and where
+    /// in it the part's payload is.
     fn part(
         &mut self,
         record: &Record<'_>,
+        in_hand: Option<(&[u8], usize)>,
         deliver: &mut dyn Deliver,
         counters: &mut Counters,
     ) -> Result<(), Violation> {
         let stream = &mut self.streams[record.stream as usize];
         stream.expected = stream.expected.wrapping_add(1);
         let payload = match (record.flags & FIRST != 0, stream.kind) {
-            (true, None) if record.flags & LAST != 0 => record.payload,
+            (true, None) if record.flags & LAST != 0 => {
+                let bytes = record.payload.len();
+                counters.records_received += 1;
+                counters.record_bytes_received += bytes as u64;
+                match in_hand {
+                    Some((body, at)) => {
+                        deliver.record_in_hand(record.kind, record.stream, body, at..at + bytes);
+                    }
+                    None => deliver.record(record.kind, record.stream, record.payload),
+                }
+                return Ok(());
+            }
             (true, None) | (false, Some(_)) => {
                 if stream.kind.is_some_and(|kind| kind != record.kind) {
                     return Err(Violation);

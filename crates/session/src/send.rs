@@ -205,7 +205,7 @@ impl Sender {
         debug_assert!(self.pack.tail().wrapping_sub(self.una) < self.slots);
     }
 
-    /// Puts a record in whose data are written in place; it fits unsplit.
+    /// Puts a record in whose data are written in place; there has to be room, and it fits unsplit.
     pub(crate) fn push_filled(
         &mut self,
         kind: Kind,
@@ -215,7 +215,7 @@ impl Sender {
         total_len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> bool {
-        debug_assert!(self.room_for(stream) >= total_len);
+        debug_assert!(self.room_for(stream) != 0 && self.pack.fits(total_len));
         self.pack.push_filled(kind, stream, head, data, total_len, fill)
     }
 

@@ -65,6 +65,17 @@ pub struct Full;
 pub trait Deliver {
     /// A whole record, the next of its stream.
     fn record(&mut self, kind: Kind, stream: u16, payload: &[u8]);
+
+    /// The same, of a record that lies in one piece in the frame in hand: `body[payload]`, which stays as it is until
+    /// [`Deliver::let_go`]. Who takes it only then copies it from there to where it belongs, once.
+    fn record_in_hand(&mut self, kind: Kind, stream: u16, body: &[u8], payload: Range<usize>) {
+        self.record(kind, stream, &body[payload]);
+    }
+
+    /// All records of the frame in hand have been delivered; what is left in its body is gone after this.
+    fn let_go(&mut self, body: &[u8]) {
+        let _ = body;
+    }
 }
 
 /// What a confirmed half-open session becomes.
@@ -282,7 +293,12 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a record that fits unsplit ([`Session::room_for`]), whose bytes in `data` are written by `fill`, in the frame that
+    /// Whether a record of this length can be sent now without being split, in the frame under construction or the next.
+    pub fn fits(&self, stream: u16, total_len: usize) -> bool {
+        self.room_for(stream) != 0 && self.sender.pack.fits(total_len)
+    }
+
+    /// Sends a record that fits unsplit ([`Session::fits`]), whose bytes in `data` are written by `fill`, in the frame that
     /// it leaves in. Before them go `head` and zeros, behind them zeros up to `total_len`. If `fill` can't, it says false, and
     /// nothing is sent.
     pub fn send_filled(
@@ -294,7 +310,7 @@ impl Session {
         total_len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> Result<bool, Full> {
-        if self.room_for(stream) < total_len.max(1) {
+        if !self.fits(stream, total_len) {
             return Err(Full);
         }
         let fits = head.len() <= data.start && data.start <= data.end && data.end <= total_len;

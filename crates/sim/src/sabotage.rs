@@ -166,19 +166,21 @@ impl Bus for BrokenBus<'_> {
         self.bus.take_entries(first, data)
     }
 
-    fn take_for(&mut self, entry: Entry, address: u64, data: &mut [u8]) -> usize {
-        let taken = self.bus.take_for(entry, address, data);
-        if taken == 0 || self.how != Break::StalePieces {
-            return taken;
+    fn take_for(&mut self, entry: Entry, address: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        if self.how != Break::StalePieces {
+            return self.bus.take_for(entry, address, most, take);
         }
-        let fresh = data[..taken].to_vec();
-        *self.count += 1;
-        if let Some((_, earlier)) = self.kept.as_ref().filter(|_| self.count.is_multiple_of(3)) {
-            let bytes = earlier.len().min(taken);
-            data[..bytes].copy_from_slice(&earlier[..bytes]);
-        }
-        *self.kept = Some((address, fresh));
-        taken
+        let Self { bus, count, kept, .. } = self;
+        bus.take_for(entry, address, most, &mut |fresh| {
+            let mut data = fresh.to_vec();
+            **count += 1;
+            if let Some((_, earlier)) = kept.as_ref().filter(|_| count.is_multiple_of(3)) {
+                let bytes = earlier.len().min(data.len());
+                data[..bytes].copy_from_slice(&earlier[..bytes]);
+            }
+            **kept = Some((address, fresh.to_vec()));
+            take(&data);
+        })
     }
 
     fn interrupt_mode(&self) -> InterruptMode {

@@ -98,8 +98,8 @@ impl Bus for TappedBus<'_> {
         self.inner.take_entries(first, data)
     }
 
-    fn take_for(&mut self, entry: Entry, address: u64, data: &mut [u8]) -> usize {
-        self.inner.take_for(entry, address, data)
+    fn take_for(&mut self, entry: Entry, address: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        self.inner.take_for(entry, address, most, take)
     }
 
     fn interrupt_mode(&self) -> InterruptMode {

@@ -135,6 +135,13 @@ pub trait Medium {
         None
     }
 
+    /// Writes whole blocks to a medium that is memory, at once: what is seen from now on, and as durable as it will ever be there. False,
+    /// and nothing is written, wherever [`Medium::peek`] has nothing, and on a medium that is read-only.
+    fn poke(&mut self, offset: u64, data: &[u8]) -> bool {
+        let _ = (offset, data);
+        false
+    }
+
     /// Readable when something is done.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None

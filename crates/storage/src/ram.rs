@@ -169,6 +169,19 @@ impl Medium for RamMedium {
         self.region.as_slice().get(usize::try_from(offset).ok()?..)?.get(..bytes)
     }
 
+    fn poke(&mut self, offset: u64, data: &[u8]) -> bool {
+        let blocks = u64::from(self.info.block_bytes);
+        if self.info.read_only
+            || !offset.is_multiple_of(blocks)
+            || !(data.len() as u64).is_multiple_of(blocks)
+        {
+            return false;
+        }
+        let Ok(start) = usize::try_from(offset) else { return false };
+        let place = self.region.as_mut_slice().get_mut(start..).and_then(|rest| rest.get_mut(..data.len()));
+        place.map(|place| place.copy_from_slice(data)).is_some()
+    }
+
     /// What is to do is to be done at once.
     fn deadline_ns(&self) -> Option<u64> {
         (!self.done.is_empty() || !self.zeroing.is_empty()).then_some(0)

@@ -83,3 +83,18 @@ fn no_more_is_taken_than_it_has_room_for() {
     assert_eq!((taken, done), (256, 256));
     assert!(!medium.poll(0, &mut |_| ()) && medium.submit(0, request(0, Op::Flush, 0, 0, None)).is_ok());
 }
+
+#[test]
+fn what_is_poked_is_seen_at_once_and_what_does_not_fit_changes_nothing() {
+    let mut medium = RamMedium::new(8192, false).unwrap();
+    assert!(medium.poke(512, &[5; 1024]) && medium.poke(8192 - 512, &[6; 512]) && medium.poke(8192, &[]));
+    let before = medium.peek(0, 8192).unwrap().to_vec();
+    assert!(before[..512] == [0; 512] && before[512..1536] == [5; 1024] && before[7680..] == [6; 512]);
+    for (offset, bytes) in
+        [(1, 512), (0, 511), (7680, 1024), (8192, 512), (u64::MAX - 511, 512), (1 << 40, 512)]
+    {
+        assert!(!medium.poke(offset, &vec![9; bytes]), "{bytes} bytes at {offset}");
+    }
+    assert_eq!(medium.peek(0, 8192).unwrap(), before);
+    assert!(!RamMedium::new(8192, true).unwrap().poke(0, &[9; 512]), "read-only");
+}

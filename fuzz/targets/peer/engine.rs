@@ -109,8 +109,12 @@ impl Function for Engine {
             assert!(taken == 0 || taken == 16);
             let address = u64::from_le_bytes(*bytes.first_chunk().expect("8 bytes"));
             let mut data = [0; 5000];
-            let taken = bus.take_for(entry, address, &mut data);
-            assert!(taken <= data.len());
+            let mut at = 0;
+            let taken = bus.take_for(entry, address, data.len(), &mut |piece| {
+                data[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            });
+            assert!(taken == at);
             self.head = (self.head + 1) % ENTRIES;
             return true;
         }

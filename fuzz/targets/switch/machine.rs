@@ -139,7 +139,7 @@ impl Machine {
         let mut send = |piece: &Piece, bytes: usize| {
             let start = usize::try_from(piece.address).ok()?;
             let data = self.root.memory.get(start..start.checked_add(bytes)?)?;
-            self.hierarchy.receive_ahead(STREAM, &[&piece.emit()[..], data].concat());
+            self.hierarchy.receive_ahead(STREAM, &[&piece.emit()[..], data].concat(), None);
             data[24..].first_chunk().copied().map(u64::from_le_bytes)
         };
         if let (Some(address), true) = (send(&piece, rule.entry_bytes.into()), with_data) {

@@ -185,7 +185,10 @@ impl TransmitQueue {
             let address = piece.address.wrapping_add(piece.arrived as u64);
             let start = ((piece.at + piece.arrived as u64) % STAGE_BYTES as u64) as usize;
             let end = (start + piece.bytes - piece.arrived).min(STAGE_BYTES);
-            let came = bus.take_for(entry, address, &mut self.stage[start..end]);
+            let stage = &mut self.stage;
+            let came = bus.take_for(entry, address, end - start, &mut |data| {
+                stage[start..start + data.len()].copy_from_slice(data);
+            });
             if came == 0 {
                 break;
             }

@@ -1,6 +1,9 @@
 //! What the host is to send along with a Submission Queue's doorbell: the entries, the data of small writes, the lists of larger
 //! transfers (docs/wire.md, Read-ahead).
 //!
+//! Data that lie in one row, as an SGL of one Data Block says, come up to twice the length: with PRPs there would be a list between, which
+//! is sent, but not followed.
+//!
 //! A rule is declared for each queue that lies in the memory of the host, under the queue's number, and anew whenever the queue, the
 //! lengths of the namespaces' blocks, or what the host may think of the doorbell changes: then nothing sent before counts.
 
@@ -12,10 +15,15 @@ use super::queue::Sq;
 use etherslot_pci::function::ReadAhead;
 use etherslot_wire::ahead::{Condition, Follow, Rule};
 
-/// Data of commands up to this length come with the doorbell.
+/// Data of commands up to this length come with the doorbell: of those with PRPs, and of those with one Data Block.
 const DATA_BYTES: u32 = 8192;
+const BLOCK_BYTES: u32 = 16_384;
 /// Opcode, fused operation, and PRP or SGL, in dword 0.
 const KIND_MASK: u32 = 0xC3FF;
+/// PSDT in it: an SGL. The type of its first descriptor is the last byte of the data pointer; 0 is a Data Block with an address.
+const SGL: u32 = 0x4000;
+const SGL_TYPE: u16 = 36;
+const SGL_TYPE_MASK: u32 = 0xFF00_0000;
 /// Where in an entry are the NSID, the PRPs, and dwords 10 and 12, bytes.
 const NSID: u16 = 4;
 const PRP1: u16 = 24;
@@ -45,6 +53,21 @@ fn of_blocks(opcode: u8, nsid: Option<u32>, block_shift: u8, from_host: bool) ->
         bias: 1,
         shift: block_shift,
         max_bytes: DATA_BYTES,
+    }
+}
+
+/// Of a Write of a block of memory.
+fn of_data_block(block_shift: u8) -> Follow {
+    let kind = Condition { offset: 0, mask: KIND_MASK, value: u32::from(nvm::WRITE) | SGL };
+    let descriptor = Condition { offset: SGL_TYPE, mask: SGL_TYPE_MASK, value: 0 };
+    let (when, conditions) = ([kind, descriptor], 2);
+    let flags = Follow::DATA;
+    Follow {
+        flags,
+        when,
+        conditions,
+        max_bytes: BLOCK_BYTES,
+        ..of_blocks(nvm::WRITE, None, block_shift, true)
     }
 }
 
@@ -103,7 +126,7 @@ impl Nvme {
         if shifts.clone().all(|(_, shift)| shift == first) {
             rule.follow(of_blocks(nvm::WRITE, None, first, true));
             rule.follow(of_blocks(nvm::READ, None, first, false));
-            rule.follow(of_blocks(nvm::COMPARE, None, first, true));
+            rule.follow(of_data_block(first));
             rule.follow(of_ranges());
             return Some(rule);
         }

@@ -6,7 +6,8 @@ pub(crate) const VERSION: u32 = 0x0001_0400;
 /// The only memory page size: CC.MPS, CAP.MPSMIN and CAP.MPSMAX are 0. Larger host pages are several of these.
 pub(crate) const PAGE_BYTES: u32 = 4096;
 
-/// Bytes of the largest logical block there is.
+/// Bytes of the smallest and of the largest logical block there is.
+pub(crate) const MIN_BLOCK_BYTES: usize = 512;
 pub(crate) const MAX_BLOCK_BYTES: usize = 4096;
 
 /// Bytes of a Submission Queue Entry.

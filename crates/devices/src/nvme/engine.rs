@@ -1,14 +1,14 @@
-//! Fetching commands, and moving their data between memory and Bufs.
+//! Fetching commands, and reading memory for them: entries, lists, data.
 
 use super::Nvme;
 use super::bits::SQE_BYTES;
 use super::cmb::{Cmb, Place};
 use super::command::{self, Command};
+use super::gather::land;
 use super::queue::{Cq, InvalidDoorbellValue, Sq};
 use super::registers::Shutdown;
 use super::slot::{Phase, Slot};
 use super::status::Status;
-use super::transfer::Next;
 use etherslot_pci::function::{Bus, Entry, Fault};
 
 /// Slots that only admin commands get: I/O can't keep the host from asking what is wrong.
@@ -25,14 +25,14 @@ const POLL_COMMANDS: usize = 8;
 pub(crate) struct Token(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     Entry,
     List,
     Data,
 }
 
 impl Token {
-    fn new(purpose: Purpose, number: u16, place: u32, address: u64) -> Self {
+    pub(super) fn new(purpose: Purpose, number: u16, place: u32, address: u64) -> Self {
         let difference = place.wrapping_sub(address as u32);
         Self((purpose as u64) << 48 | u64::from(number) << 32 | u64::from(difference))
     }
@@ -319,8 +319,8 @@ impl Nvme {
         }
     }
 
-    /// The data from the host are in the Buf.
-    fn gathered(&mut self, index: u16) {
+    /// The data from the host have come.
+    pub(super) fn gathered(&mut self, index: u16) {
         match self.slots[usize::from(index)].command {
             Some(Command::Io(nsid, io)) => self.gathered_io(index, nsid, io),
             Some(Command::Admin(admin)) => self.gathered_admin(index, admin),
@@ -378,65 +378,6 @@ impl Nvme {
         any
     }
 
-    fn gather_step(&mut self, index: u16, bus: &mut dyn Bus) -> Step {
-        let slot = &mut self.slots[usize::from(index)];
-        if !slot.status.is_success() {
-            slot.transfer.stop();
-        }
-        loop {
-            if !ask_for_list(index, slot, &self.cmb, bus, &mut self.reads_outstanding) {
-                return Step::NoRoom;
-            }
-            match slot.transfer.next() {
-                Next::Data { address, bytes } => {
-                    let done = slot.transfer.done();
-                    let asked = match self.cmb.place(address, bytes as usize) {
-                        Place::Inside(range) => {
-                            let bytes = range.len();
-                            let Some(buf) = &mut slot.buf else { break };
-                            buf[done as usize..][..bytes].copy_from_slice(self.cmb.at(range));
-                            bytes
-                        }
-                        Place::Outside(bytes) => {
-                            let entry = slot.entry();
-                            let Some(buf) = &mut slot.buf else { break };
-                            let taken = bus.take_for(entry, address, &mut buf[done as usize..][..bytes]);
-                            if taken > 0 {
-                                slot.transfer.consume(taken.min(bytes) as u32);
-                                continue;
-                            }
-                            let token = Token::new(Purpose::Data, index, done, address);
-                            let asked = bus.read(address, bytes, token.0).min(bytes);
-                            slot.reads += asked as u32;
-                            self.reads_outstanding += asked as u64;
-                            if asked < bytes {
-                                slot.transfer.consume(asked as u32);
-                                return Step::NoRoom;
-                            }
-                            asked
-                        }
-                    };
-                    slot.transfer.consume(asked as u32);
-                }
-                Next::List { .. } => {}
-                Next::Waiting => return Step::Done,
-                Next::End => break,
-                Next::Bad(status) => {
-                    slot.fail(status);
-                    slot.transfer.stop();
-                }
-            }
-        }
-        if slot.reads > 0 {
-            return Step::Done;
-        }
-        match slot.status {
-            Status::SUCCESS => self.gathered(index),
-            status => self.end(index, status),
-        }
-        Step::Done
-    }
-
     /// Gets the list of a command to the host while the medium is busy with it.
     fn list_step(&mut self, index: u16, bus: &mut dyn Bus) -> Step {
         let slot = &mut self.slots[usize::from(index)];
@@ -472,11 +413,11 @@ impl Nvme {
         match (token.purpose(), result) {
             (_, None) => slot.fail(Status::DATA_TRANSFER_ERROR),
             (Purpose::List, Some(data)) => slot.transfer.received(at, data),
+            // Nothing lands for a command that has failed.
             (_, Some(data)) => {
-                let place = slot.buf.as_mut().and_then(|buf| buf.get_mut(at as usize..at as usize + bytes));
-                match place {
-                    Some(place) => place.copy_from_slice(data),
-                    None => slot.fail(Status::INTERNAL_ERROR),
+                let lands = slot.phase == Phase::Gather && slot.status.is_success();
+                if lands && !land(slot, &mut self.namespaces, at as usize, data) {
+                    slot.fail(Status::INTERNAL_ERROR);
                 }
             }
         }
@@ -537,7 +478,13 @@ fn take_entries(
 }
 
 /// Asks for what is missing of the list of `slot`. False if there is no room.
-fn ask_for_list(index: u16, slot: &mut Slot, cmb: &Cmb, bus: &mut dyn Bus, outstanding: &mut u64) -> bool {
+pub(super) fn ask_for_list(
+    index: u16,
+    slot: &mut Slot,
+    cmb: &Cmb,
+    bus: &mut dyn Bus,
+    outstanding: &mut u64,
+) -> bool {
     while let Some((address, bytes)) = slot.transfer.wants_list() {
         let at = slot.transfer.window_at();
         match cmb.place(address, bytes as usize) {
@@ -546,8 +493,12 @@ fn ask_for_list(index: u16, slot: &mut Slot, cmb: &Cmb, bus: &mut dyn Bus, outst
                 slot.transfer.received(at, cmb.at(range));
             }
             Place::Outside(bytes) => {
-                let entry = slot.entry();
-                if slot.transfer.fill(bytes, |place| bus.take_for(entry, address, place)) > 0 {
+                let (entry, transfer) = (slot.entry(), &mut slot.transfer);
+                let taken = bus.take_for(entry, address, bytes, &mut |list| {
+                    transfer.asked(list.len() as u32);
+                    transfer.received(at, list);
+                });
+                if taken > 0 {
                     continue;
                 }
                 let token = Token::new(Purpose::List, index, at, address);

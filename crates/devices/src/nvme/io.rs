@@ -43,15 +43,21 @@ impl Nvme {
         }
     }
 
+    /// Where the blocks start on a medium that is memory.
+    fn on_memory(&mut self, nsid: u32, extent: &Extent) -> Option<u64> {
+        let namespace = self.namespace(nsid)?;
+        let (offset, bytes) = namespace.locate_extent(extent).ok()?;
+        namespace.medium.peek(offset, bytes as usize).map(|_| offset)
+    }
+
     /// Whether a Read needs no Buf, as its data are in memory: then they are on their way from there.
     fn reads_in_place(&mut self, index: u16, nsid: u32, extent: &Extent) -> bool {
-        let Some(namespace) = self.namespace(nsid) else { return false };
-        let Ok((offset, bytes)) = namespace.locate_extent(extent) else { return false };
-        if namespace.medium.peek(offset, bytes as usize).is_none() {
+        let on_memory = self.on_memory(nsid, extent);
+        if on_memory.is_none() {
             return false;
         }
         let slot = &mut self.slots[usize::from(index)];
-        slot.on_medium = Some(offset);
+        slot.on_medium = on_memory;
         slot.phase = Phase::Scatter;
         if slot.transfer.wants_list().is_some() {
             self.want_reading(index);
@@ -123,13 +129,21 @@ impl Nvme {
                 Err(status) => self.end(index, status),
             },
             Io::Verify(_) => self.verify_more(index, nsid),
+            Io::Write(extent) => {
+                self.slots[usize::from(index)].on_medium = self.on_memory(nsid, &extent);
+                self.gather(index);
+            }
             _ => self.gather(index),
         }
     }
 
-    /// The data from the host are in the Buf.
+    /// The data from the host are in the Buf, or on the medium.
     pub(super) fn gathered_io(&mut self, index: u16, nsid: u32, io: Io) {
         match io {
+            Io::Write(_) if self.slots[usize::from(index)].on_medium.is_some() => {
+                let has_landed = self.land_rest(index);
+                self.end(index, if has_landed { Status::SUCCESS } else { Status::WRITE_FAULT });
+            }
             Io::Write(extent) => match self.place(nsid, &extent) {
                 Ok(place) => {
                     let durable = extent.fua || self.is_write_through();

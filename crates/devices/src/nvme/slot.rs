@@ -30,6 +30,42 @@ pub(crate) enum Phase {
     Ending,
 }
 
+/// Some of the blocks of a command.
+#[derive(Debug)]
+pub(crate) struct BlockSet {
+    words: Box<[u64]>,
+    /// Words behind the last that is not 0.
+    used: usize,
+}
+
+impl BlockSet {
+    fn new(blocks: usize) -> Self {
+        Self { words: vec![0; blocks.div_ceil(64)].into_boxed_slice(), used: 0 }
+    }
+
+    /// None of them.
+    pub(crate) fn clear(&mut self) {
+        self.words[..self.used].fill(0);
+        self.used = 0;
+    }
+
+    /// One more. False if commands have fewer.
+    pub(crate) fn insert(&mut self, block: usize) -> bool {
+        let Some(word) = self.words.get_mut(block / 64) else { return false };
+        *word |= 1 << (block % 64);
+        self.used = self.used.max(block / 64 + 1);
+        true
+    }
+
+    /// All of them, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        self.words[..self.used]
+            .iter()
+            .enumerate()
+            .flat_map(|(at, &word)| super::engine::members(u128::from(word)).map(move |bit| at * 64 + bit))
+    }
+}
+
 /// One command.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -48,8 +84,10 @@ pub(crate) struct Slot {
     pub(crate) need: (usize, usize),
     pub(crate) buf: Option<Buf>,
     pub(crate) other: Option<Buf>,
-    /// In place of a Buf: where its data start on a medium that is memory.
+    /// Where its data start on a medium that is memory: a Read has no Buf, a Write only for the blocks that come in parts.
     pub(crate) on_medium: Option<u64>,
+    /// Those blocks, a bit for each block of the Write.
+    pub(crate) in_buf: BlockSet,
     /// The block of it that has gone out in part, by its number from there on, as it was: blocks are read as a whole or not at all,
     /// whatever is written meanwhile.
     pub(crate) begun_block: Option<u32>,
@@ -69,7 +107,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn new() -> Self {
+    /// For commands of up to `max_blocks` blocks.
+    pub(crate) fn new(max_blocks: usize) -> Self {
         Self {
             phase: Phase::Free,
             sqid: 0,
@@ -83,6 +122,7 @@ impl Slot {
             buf: None,
             other: None,
             on_medium: None,
+            in_buf: BlockSet::new(max_blocks),
             begun_block: None,
             begun: Box::new([0; MAX_BLOCK_BYTES]),
             transfer: Transfer::new(),
@@ -114,6 +154,7 @@ impl Slot {
         (self.reads, self.media, self.nsid, self.cursor) = (0, 0, 0, 0);
         self.medium_error = None;
         (self.on_medium, self.begun_block) = (None, None);
+        self.in_buf.clear();
         self.transfer.stop();
     }
 

@@ -177,15 +177,6 @@ impl Transfer {
         self.list_address = self.list_address.wrapping_add(u64::from(bytes));
     }
 
-    /// Has `take` write the first of the next `bytes` bytes of the list, as many as it can; how many that were.
-    pub(crate) fn fill(&mut self, bytes: usize, take: impl FnOnce(&mut [u8]) -> usize) -> usize {
-        let at = self.asked as usize;
-        let taken = self.window.get_mut(at..at + bytes).map_or(0, take).min(bytes);
-        self.asked(taken as u32);
-        self.received += taken as u32;
-        taken
-    }
-
     /// How much of the window has been asked for: where what is asked for next goes.
     pub(crate) fn window_at(&self) -> u32 {
         self.asked

@@ -40,10 +40,10 @@ impl Bus for Along<'_> {
         bytes
     }
 
-    fn take_for(&mut self, entry: Entry, address: u64, data: &mut [u8]) -> usize {
+    fn take_for(&mut self, entry: Entry, address: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
         assert!(entry.rule == self.rule && entry.index < self.entries, "an entry that came along");
-        let bytes = data.len().min(self.data_bytes - self.given).min(100);
-        data[..bytes].copy_from_slice(&self.bus.memory[address as usize..address as usize + bytes]);
+        let bytes = most.min(self.data_bytes - self.given).min(100);
+        take(&self.bus.memory[address as usize..address as usize + bytes]);
         self.given += bytes;
         bytes
     }

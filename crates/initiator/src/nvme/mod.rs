@@ -44,6 +44,9 @@ const QUEUES: usize = 3 * PAGE_BYTES;
 /// The largest transfer that one page of PRP entries describes.
 const PRP_BYTES: usize = 512 * PAGE_BYTES;
 
+/// Data of small writes that one doorbell takes along: two of 4 KiB fill a frame of 9000 bytes with their entries and doorbell.
+const ALONG_BYTES: usize = 8192;
+
 const _: () = assert!(ADMIN_ENTRIES as usize * SQE_BYTES <= PAGE_BYTES);
 
 /// A driver and what it knows of its controller.
@@ -71,6 +74,8 @@ pub(crate) struct Controller {
     /// How many of them the controller has granted.
     active: usize,
     next: usize,
+    /// Bytes of small writes since the doorbells were rung last.
+    along_bytes: usize,
     pool: Pool,
     /// Memory beyond ours that requests may name.
     space: Option<Space>,
@@ -136,6 +141,7 @@ impl Controller {
             queues,
             active: 0,
             next: 0,
+            along_bytes: 0,
             pool,
             space,
             prp_lists,
@@ -242,9 +248,20 @@ impl Controller {
                 Sqe::deallocate(nsid, Arena::address(range))
             }
         };
+        let (bytes, is_write) = (slot.blocks as usize * block_bytes, matches!(slot.op, Op::Write { .. }));
+        if is_write && bytes <= ALONG_BYTES {
+            self.along_bytes += bytes;
+        }
         let queue = &mut self.queues[at];
         let command_id = queue.sent(now_ns, index);
         queue.ring.push(arena, &sqe.identified(command_id));
+    }
+
+    /// Whether the doorbells should be rung before more is submitted: data of small writes go along with their doorbell, and the box takes
+    /// them from the frame in which that comes.
+    #[inline]
+    pub(crate) fn fills_frame(&self) -> bool {
+        self.along_bytes >= ALONG_BYTES
     }
 
     #[inline]
@@ -264,6 +281,7 @@ impl Controller {
     /// Rings the doorbells that are due, as far as there is room.
     #[inline]
     pub(crate) fn ring<A: Copy + Eq + fmt::Display>(&mut self, machine: &mut Machine<'_, A>) {
+        self.along_bytes = 0;
         for queue in &mut self.queues[..self.active] {
             if queue.ring.is_due() && matches!(self.step, Step::Ready) {
                 self.counters.doorbells += u64::from(queue.ring.ring(machine));

@@ -1,6 +1,7 @@
 //! One host of a box: its session, what it has of the box's Functions, and what it says about them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use etherslot_fabric::{Denied, Leases, RecallKind};
 use etherslot_pci::endpoint::Endpoint;
@@ -83,9 +84,22 @@ impl Deliver for Inbound<'_> {
                 }
                 _ => *self.stray += 1,
             },
-            Kind::Ahead => self.hierarchy.receive_ahead(stream, payload),
+            Kind::Ahead => self.hierarchy.receive_ahead(stream, payload, None),
             Kind::Ddp => *self.stray += 1,
         }
+    }
+
+    fn record_in_hand(&mut self, kind: Kind, stream: u16, body: &[u8], payload: Range<usize>) {
+        match kind {
+            Kind::Ahead => {
+                self.hierarchy.receive_ahead(stream, &body[payload.clone()], Some(payload.start));
+            }
+            _ => self.record(kind, stream, &body[payload]),
+        }
+    }
+
+    fn let_go(&mut self, body: &[u8]) {
+        self.hierarchy.let_go(self.now_ns, body);
     }
 }
 

@@ -13,7 +13,8 @@
 //! The Function's part: it reads no entry before its doorbell, declares its rule anew when it refuses a doorbell, and asks for data on
 //! behalf of the command that it found in the entry.
 //!
-//! Memory is taken with the first declaration. When it is full the oldest pieces go, at the price of a read each.
+//! Memory is taken with the first declaration. When it is full the oldest pieces go, at the price of a read each. Data are left in the
+//! frame that they came in as long as that is in hand, in case the Function takes them from there.
 
 use std::collections::VecDeque;
 
@@ -29,6 +30,8 @@ const POOL_BYTES: usize = 128 << 10;
 /// Pieces that are kept.
 const PIECES: usize = 256;
 const ALIGN_BYTES: usize = 64;
+/// Data of this length and more are left in the frame in hand: less is copied in no time.
+const IN_HAND_BYTES: usize = 512;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Declared {
@@ -57,9 +60,19 @@ struct Held {
     /// Where it is kept, counted on without end.
     at: u64,
     end: u64,
+    /// It has its place there, but its bytes are still in the frame in hand, from here on.
+    in_hand: Option<usize>,
 }
 
 impl Held {
+    /// It begins `bytes` later.
+    fn pass(&mut self, bytes: usize) {
+        self.at += bytes as u64;
+        self.in_hand = self.in_hand.map(|at| at + bytes);
+        self.address += bytes as u64;
+        self.bytes -= bytes;
+    }
+
     fn is_of(&self, rule: u8, indices: &std::ops::Range<u32>) -> bool {
         self.rule == rule && indices.start < self.index + self.count && self.index < indices.end
     }
@@ -108,6 +121,8 @@ pub(super) struct Ahead {
     live: usize,
     pool: Box<[u8]>,
     end: u64,
+    /// Pieces may have been left in the frame in hand.
+    any_in_hand: bool,
     pub(super) counters: AheadCounters,
 }
 
@@ -190,11 +205,35 @@ impl Ahead {
         self.rules.get(number as usize)?.rule.as_ref()
     }
 
-    /// Takes in a piece.
-    pub(super) fn receive(&mut self, piece: &Piece, bytes: &[u8]) {
-        match self.admit(piece, bytes.len()) {
-            Some(held) => self.keep(held, bytes),
-            None => self.counters.refused += 1,
+    /// Takes in a piece, whose bytes may be in a frame in hand, from `in_hand` on. True if they were left there.
+    pub(super) fn receive(&mut self, piece: &Piece, bytes: &[u8], in_hand: Option<usize>) -> bool {
+        let Some(mut held) = self.admit(piece, bytes.len()) else {
+            self.counters.refused += 1;
+            return false;
+        };
+        held.in_hand = in_hand.filter(|_| held.kind == PieceKind::Data && held.bytes >= IN_HAND_BYTES);
+        let is_left = held.in_hand.is_some();
+        self.any_in_hand |= is_left;
+        self.keep(held, bytes);
+        is_left
+    }
+
+    /// Whether the frame in hand may have pieces in it.
+    pub(super) fn has_in_hand(&self) -> bool {
+        self.any_in_hand
+    }
+
+    /// The frame with this body is in hand no longer: what is left of its pieces is kept.
+    pub(super) fn settle(&mut self, body: &[u8]) {
+        self.any_in_hand = false;
+        for piece in &mut self.pieces {
+            let Some(from) = piece.in_hand.take() else { continue };
+            if piece.count != 0
+                && let Some(bytes) = body.get(from..from + piece.bytes)
+            {
+                let at = (piece.at % POOL_BYTES as u64) as usize;
+                self.pool[at..at + bytes.len()].copy_from_slice(bytes);
+            }
         }
     }
 
@@ -230,6 +269,7 @@ impl Ahead {
             is_usable: false,
             at: 0,
             end: 0,
+            in_hand: None,
         })
     }
 
@@ -250,8 +290,10 @@ impl Ahead {
             }
             self.pieces.pop_front();
         }
-        let at = (held.at % POOL_BYTES as u64) as usize;
-        self.pool[at..at + bytes.len()].copy_from_slice(bytes);
+        if held.in_hand.is_none() {
+            let at = (held.at % POOL_BYTES as u64) as usize;
+            self.pool[at..at + bytes.len()].copy_from_slice(bytes);
+        }
         self.end = held.end;
         self.pieces.push_back(held);
         self.live += 1;
@@ -298,7 +340,9 @@ impl Ahead {
         };
         let count = piece.count.min((data.len() / entry_bytes) as u32);
         let bytes = count as usize * entry_bytes;
-        copy(&self.pool, piece, &mut data[..bytes]);
+        let at = (piece.at % POOL_BYTES as u64) as usize;
+        data[..bytes].copy_from_slice(&self.pool[at..at + bytes]);
+        piece.pass(bytes);
         piece.index += count;
         piece.count -= count;
         piece.entries.0 += bytes as u64;
@@ -311,8 +355,15 @@ impl Ahead {
         bytes
     }
 
-    /// What is here, from `address` on, of what `entry` points to.
-    pub(super) fn take_for(&mut self, entry: Entry, address: u64, data: &mut [u8]) -> usize {
+    /// What is here, from `address` on, of what `entry` points to; `body` is the frame in hand's, if there is one.
+    pub(super) fn take_for(
+        &mut self,
+        entry: Entry,
+        address: u64,
+        most: usize,
+        body: &[u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> usize {
         if self.rule(entry.rule).is_none() {
             return 0;
         }
@@ -325,8 +376,14 @@ impl Ahead {
             self.counters.misses += 1;
             return 0;
         };
-        let bytes = piece.bytes.min(data.len());
-        copy(&self.pool, piece, &mut data[..bytes]);
+        let bytes = piece.bytes.min(most);
+        let (memory, at) = match piece.in_hand {
+            Some(at) => (body, at),
+            None => (&*self.pool, (piece.at % POOL_BYTES as u64) as usize),
+        };
+        let Some(data) = memory.get(at..at + bytes) else { return 0 };
+        take(data);
+        piece.pass(bytes);
         if piece.bytes == 0 {
             piece.count = 0;
             self.live -= 1;
@@ -336,18 +393,15 @@ impl Ahead {
     }
 }
 
-/// Copies bytes from the front of a piece, which then begins behind them.
-fn copy(pool: &[u8], piece: &mut Held, data: &mut [u8]) {
-    let at = (piece.at % POOL_BYTES as u64) as usize;
-    data.copy_from_slice(&pool[at..at + data.len()]);
-    piece.at += data.len() as u64;
-    piece.address += data.len() as u64;
-    piece.bytes -= data.len();
-}
-
 impl Core {
     /// Takes over what the Function declares, and tells the host. True if something was told.
     pub(super) fn declare(&mut self, function: &mut dyn Function, out: &mut dyn TlpOut, stream: u16) -> bool {
+        self.take_rules(function);
+        self.ahead.news != 0 && self.ahead.tell(out, stream)
+    }
+
+    /// Takes over what the Function declares.
+    pub(super) fn take_rules(&mut self, function: &mut dyn Function) {
         for _ in 0..RULES {
             match function.read_ahead() {
                 None => break,
@@ -355,6 +409,5 @@ impl Core {
                 Some(ReadAhead::Withdraw(rule)) => self.ahead.set(rule, None),
             }
         }
-        self.ahead.news != 0 && self.ahead.tell(out, stream)
     }
 }

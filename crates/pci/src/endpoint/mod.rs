@@ -12,6 +12,7 @@
 
 mod ahead;
 mod answers;
+mod in_hand;
 pub(crate) mod inbound;
 mod outbound;
 
@@ -31,6 +32,7 @@ use crate::requester::{Requester, RequesterConfig, RequesterCounters};
 use ahead::Ahead;
 pub use ahead::AheadCounters;
 use answers::Answers;
+use in_hand::InHand;
 use outbound::Outbound;
 
 /// The least and the most that `Max_Payload_Size` and `Max_Read_Request_Size` can say, bytes.
@@ -274,12 +276,23 @@ impl Endpoint {
         &self.core.counters
     }
 
-    /// Takes a piece that the host sent along with a doorbell; one that can't be used is dropped.
-    pub fn receive_ahead(&mut self, piece: &Piece, bytes: &[u8]) {
-        if self.core.master {
-            self.core.ahead.receive(piece, bytes);
-        } else {
+    /// Takes a piece that the host sent along with a doorbell; one that can't be used is dropped. If its bytes lie in a frame that is in
+    /// hand until [`Endpoint::let_go`], `in_hand` says where in it they begin. True if they were left there.
+    pub fn receive_ahead(&mut self, piece: &Piece, bytes: &[u8], in_hand: Option<usize>) -> bool {
+        if !self.core.master {
             self.core.ahead.counters.refused += 1;
+            return false;
+        }
+        self.core.ahead.receive(piece, bytes, in_hand)
+    }
+
+    /// The frame in hand with this body goes: the Function may take from it what was left there, and what it does not take is kept.
+    pub fn let_go(&mut self, now_ns: u64, body: &[u8]) {
+        let Self { function, core } = self;
+        if core.ahead.has_in_hand() {
+            core.take_rules(&mut **function);
+            function.poll(&mut InHand { core, now_ns, body });
+            core.ahead.settle(body);
         }
     }
 

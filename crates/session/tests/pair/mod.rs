@@ -9,6 +9,7 @@ mod window;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use etherslot_session::{Config, Deliver, Heard, Listener, Session, State, parse_frame};
 use etherslot_wire::frame;
@@ -89,6 +90,8 @@ pub(crate) struct Sink {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     expected: Vec<u8>,
+    /// The records that lie in the frame in hand, and what they are.
+    in_hand: Vec<(Range<usize>, Vec<u8>)>,
 }
 
 impl Deliver for Sink {
@@ -102,6 +105,17 @@ impl Deliver for Sink {
         fill(stream, place, payload.len(), &mut self.expected);
         assert_eq!(payload, &self.expected[..], "stream {stream} place {place}");
         self.next[stream as usize] += 1;
+    }
+
+    fn record_in_hand(&mut self, kind: Kind, stream: u16, body: &[u8], payload: Range<usize>) {
+        self.record(kind, stream, &body[payload.clone()]);
+        self.in_hand.push((payload.clone(), body[payload].to_vec()));
+    }
+
+    fn let_go(&mut self, body: &[u8]) {
+        for (payload, bytes) in self.in_hand.drain(..) {
+            assert_eq!(body[payload], bytes, "what is in hand stays as it is");
+        }
     }
 }
 
