@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use etherslot_runtime::export::ublk::{self, UblkOptions};
 use etherslot_runtime::export::{self, ExportOptions, ListenAddress};
 use etherslot_runtime::initiator::driver::nvme;
@@ -17,6 +17,7 @@ const NAME_BYTES: usize = 4096;
 const PURPOSE: &str = "export";
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("door").required(true).multiple(true).args(["nbd", "ublk"])))]
 pub(crate) struct Export {
     /// `NAME@ADDRESS`: the device's name in its box, and the box's MAC address or ADDRESS:PORT, one for each link with commas
     /// between. With --config: the NAME of a slot's device. Given several times: several exports, over the same links.
@@ -28,7 +29,7 @@ pub(crate) struct Export {
     #[command(flatten)]
     reach: Reach,
     /// Where clients come: `unix:PATH`, a path, or ADDRESS:PORT (no TLS: everybody who reaches it). May be given several times.
-    #[arg(long, value_name = "ADDRESS", required_unless_present = "ublk", conflicts_with = "ublk")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "ublk")]
     nbd: Vec<ListenAddress>,
     /// Make block devices of this machine, `/dev/ublkbN`: the log says which. Needs root and the kernel's module `ublk_drv` (Linux 6.5 or
     /// newer).

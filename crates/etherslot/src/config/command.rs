@@ -17,6 +17,7 @@ use crate::stat::Output;
 #[derive(Subcommand)]
 pub(crate) enum Config {
     /// Tells everything that is wrong with a file, and what is odd. Exit status: 0, a daemon would take it; 1, it would not.
+    /// `etherslot doctor` tells whether this machine can do what is in it.
     Check(CheckCommand),
     /// Shows a file as it is in effect, with all defaults, flags and environment. No secrets: keys are files, and stay there.
     Show(ShowCommand),

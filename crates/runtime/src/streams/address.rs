@@ -16,7 +16,7 @@ pub enum ListenAddress {
 
 /// A text that names no place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no place to listen at: write unix:/PATH, or ADDRESS:PORT as in 127.0.0.1:10809")]
+#[error("`{0}` is no place to listen at: write unix:/PATH, or ADDRESS:PORT such as 127.0.0.1:PORT")]
 pub struct AddressError(String);
 
 impl FromStr for ListenAddress {
