@@ -8,5 +8,6 @@ mod moves;
 mod owners;
 mod plug;
 mod stand;
+mod tutorial;
 
 use etherslot_lab::Story;
