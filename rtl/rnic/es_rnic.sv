@@ -1,7 +1,8 @@
 // The RNIC core (docs/rnic.md): Host Interface, QP Functions, Completion Manager, Send Module and Receive Module.
 //
-// Host: AXI-Lite for registers and tables; AXI for memory: `d` reads data, `q` reads WQEs, `w` writes. Link: segments as records of a session, each with its length and
-// peer beside its bytes (s_seg, m_seg). QPs of service RC; one block a WQE: two SGEs of a send, three of a receive WQE, 32 inline bytes.
+// Host: AXI-Lite for registers and tables; AXI for memory: `d` reads data, `q` reads WQEs, `w` writes. Link: segments as records of a session, each with its
+// length and peer beside its bytes (s_seg, m_seg). QPs of service RC; two SGEs of a send, three of a receive WQE, 480 inline bytes, flags; on-the-fly
+// windows.
 module es_rnic #(
     parameter int DATA_W = 64,    // bits of a beat, to the link and to memory: 64, 128, 256 or 512
     parameter int QPS    = 16,    // QPs, a power of two
@@ -14,7 +15,7 @@ module es_rnic #(
     input wire clk,
     input wire rst,
 
-    input wire [13:0] segment_bytes,  // most data of a segment, a multiple of 8
+    input wire [13:0] segment_bytes,  // most data of a segment, a multiple of 8, at least 480
 
     input  wire  [24:0] s_axil_awaddr,
     input  wire         s_axil_awvalid,
@@ -115,7 +116,21 @@ module es_rnic #(
   logic [3:0] enter_state, enter_from;
   logic [QW-1:0] fault_complete_slot, fault_receive_slot;
   logic fault_complete, fault_receive;
-  logic [63:0] counters[36];
+  logic [63:0] counters[37];
+
+  logic [QW-1:0] page_slot, peek_slot, offer_slot, pick_slot;
+  logic [11:3] page_at;
+  logic [ 9:3] peek_at;
+  logic [63:0] page_data, peek_data;
+  logic [7:0] page_strb;
+  logic page_offer, page_valid, page_hold, peek_ready, offer, direct, pick, first, row, more, stat_dropped;
+  logic [15:0] posted[QPS];
+  logic [15:0] sq_consumer[QPS];
+  logic [15:0] rq_consumer[QPS];
+  logic [15:0] dropped[QPS];
+  logic [15:0] behind[QPS];
+  logic [QPS-1:0] queued;
+  logic [511:0] block;
 
   assign w_slot = w_address[8+:QW];
   assign w_head = w_context && w_address[7:6] == '0;
@@ -131,6 +146,19 @@ module es_rnic #(
       .fault_valid0(fault_complete),
       .fault_slot1 (fault_receive_slot),
       .fault_valid1(fault_receive),
+      .*
+  );
+
+  es_rnic_fly #(
+      .QPS(QPS)
+  ) fly (
+      .s_slot (page_slot),
+      .s_at   (page_at),
+      .s_data (page_data),
+      .s_strb (page_strb),
+      .s_offer(page_offer),
+      .s_valid(page_valid),
+      .hold   (page_hold),
       .*
   );
 
@@ -167,12 +195,17 @@ module es_rnic #(
   logic sq_job_valid, sq_job_ready, job_valid, job_ready, job_is_read, done, urgent_valid, urgent_ready, answer_valid, answer_ready;
   logic [2:0] done_cause;
   logic running_read;
-  logic [QW-1:0] note_slot, job_slot, sink_slot;
+  logic [QW-1:0] note_slot, sink_slot;
   logic [63:0] note_id;
   logic [7:0] note_opcode, note_status;
-  logic note_signaled, note_read, note_valid, job_failed, sink_valid;
+  logic note_signaled, note_read, note_flags, note_valid, sink_valid;
+  logic [QW-1:0] late_slot, flags_slot;
+  logic [7:0] late_status;
+  logic late_fails, flags_has_local, flags_has_remote, flags_valid, tail_valid, tail_ready;
+  es_rnic_pkg::flag_t flags_local;
+  logic [511:0] tail_data;
   logic [31:0] note_bytes, note_message, sink_length, sink_stag;
-  logic [QPS-1:0] note_room, reading, sink_room;
+  logic [QPS-1:0] note_room, reading, unanswered, sink_room;
   es_rnic_pkg::sge_t sink0, sink1;
 
   es_rnic_requester #(
@@ -204,6 +237,7 @@ module es_rnic #(
       .job_valid    (sq_job_valid),
       .job_ready    (sq_job_ready),
       .done         (done && !running_read),
+      .fetched      (sq_consumer),
       .done_cause,
       .*
   );
@@ -218,7 +252,11 @@ module es_rnic #(
   logic [  7:0] oldest_status;
   logic [ 63:0] cqe_address;
   logic [255:0] cqe_data;
-  logic cqe_valid, cqe_ready, cqe_irq, stat_lost;
+  logic cqe_flag, cqe_valid, cqe_ready, cqe_irq, stat_lost;
+  logic [31:0] look_stag;
+  logic [63:0] look_to, looked_address;
+  logic [15:0] look_pd;
+  logic look, looked, looked_fine;
   logic [15:0] cqe_vector;
 
   es_rnic_complete #(
@@ -239,8 +277,6 @@ module es_rnic #(
       .db_consumer,
       .db_arm,
       .db_valid     (db_cq_valid),
-      .late_slot    (job_slot),
-      .late_valid   (job_failed),
       .answer_slot  (token.slot[QW-1:0]),
       .answer_valid (token_go && token.answer),
       .receive      (token),
@@ -248,6 +284,7 @@ module es_rnic #(
       .receive_ready,
       .m_cqe_address(cqe_address),
       .m_cqe_data   (cqe_data),
+      .m_cqe_flag   (cqe_flag),
       .m_cqe_valid  (cqe_valid),
       .m_cqe_ready  (cqe_ready),
       .m_irq_vector (cqe_vector),
@@ -329,8 +366,9 @@ module es_rnic #(
 
   // ---- Acknowledge, Synchronise, Terminate -----------------------------------------------------------------------------------------------
 
+  logic fail_told;
   logic [QW-1:0] asked_slot;
-  logic [  31:0] asked_message;
+  logic [31:0] asked_message;
   logic asked_valid, stat_acknowledge;
   es_rnic_control #(
       .QPS(QPS)
@@ -340,6 +378,8 @@ module es_rnic #(
       .taken_slot   (token.slot[QW-1:0]),
       .taken_message(token.msn),
       .taken_valid  (token_go && token.acknowledge),
+      .told_slot    (fault_receive_slot),
+      .told_valid   (fault_receive && fail_told),
       .*
   );
 
@@ -382,21 +422,26 @@ module es_rnic #(
       .PBLS  (PBLS),
       .READS (READS)
   ) receiver (
-      .db_valid     (db_rq),
-      .m_axi_araddr (rq_araddr),
-      .m_axi_arlen  (rq_arlen),
-      .m_axi_arvalid(rq_arvalid),
-      .m_axi_arready(rq_arready),
-      .m_axi_rdata  (m_axi_q_rdata),
-      .m_axi_rvalid (rq_rvalid),
-      .m_axi_rready (rq_rready),
-      .m_data       (put_data),
-      .m_strb       (put_strb),
-      .m_last       (put_last),
-      .m_valid      (put_valid),
-      .m_ready      (put_ready),
-      .fail_slot    (fault_receive_slot),
-      .fail_valid   (fault_receive),
+      .db_valid      (db_rq),
+      .fetched       (rq_consumer),
+      .look_flag_stag(look_stag),
+      .look_flag_to  (look_to),
+      .look_flag_pd  (look_pd),
+      .look_flag     (look),
+      .m_axi_araddr  (rq_araddr),
+      .m_axi_arlen   (rq_arlen),
+      .m_axi_arvalid (rq_arvalid),
+      .m_axi_arready (rq_arready),
+      .m_axi_rdata   (m_axi_q_rdata),
+      .m_axi_rvalid  (rq_rvalid),
+      .m_axi_rready  (rq_rready),
+      .m_data        (put_data),
+      .m_strb        (put_strb),
+      .m_last        (put_last),
+      .m_valid       (put_valid),
+      .m_ready       (put_ready),
+      .fail_slot     (fault_receive_slot),
+      .fail_valid    (fault_receive),
       .*
   );
 
@@ -433,10 +478,11 @@ module es_rnic #(
     if (stat_segment) counters[2] <= counters[2] + 1'b1;
     if (stat_placed) counters[3] <= counters[3] + 64'(stat_placed_bytes);
     if (stat_message) counters[4] <= counters[4] + 1'b1;
-    if (cqe_valid && cqe_ready) counters[5] <= counters[5] + 1'b1;
+    if (cqe_valid && cqe_ready && !cqe_flag) counters[5] <= counters[5] + 1'b1;
     if (stat_acknowledge) counters[8] <= counters[8] + 1'b1;
     if (stat_drop != '0) counters[16+6'(stat_drop)] <= counters[16+6'(stat_drop)] + 1'b1;
     if (stat_lost) counters[32] <= counters[32] + 1'b1;
-    if (rst) for (int i = 0; i < 36; i++) counters[i] <= '0;
+    if (stat_dropped) counters[34] <= counters[34] + 1'b1;
+    if (rst) for (int i = 0; i < 37; i++) counters[i] <= '0;
   end
 endmodule

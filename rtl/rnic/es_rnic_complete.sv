@@ -1,6 +1,7 @@
 // Completion Manager: keeps the WQEs that have begun, completes them in order as they are acknowledged or answered, and writes CQEs through the CMT.
 //
-// CQEs of receive WQEs come in beside (`receive`). A CQE is a write of 32 bytes (`m_cqe`); an interrupt goes out when it has been written (by its owner).
+// CQEs of receive WQEs come in beside (`receive`). A CQE is a write of 32 bytes (`m_cqe`); an interrupt goes out when it has been written (by its owner). A
+// flag in our memory is a write of 8 bytes in front of it, whose place the Receive Module looks up (`look`).
 module es_rnic_complete #(
     parameter int QPS   = 16,
     parameter int CQS   = 16,
@@ -27,24 +28,32 @@ module es_rnic_complete #(
     input wire                   enter_valid,
 
     // WQEs that begin.
-    input  wire  [$clog2(QPS)-1:0] note_slot,
-    input  wire  [           63:0] note_id,
-    input  wire  [            7:0] note_opcode,
-    input  wire                    note_signaled,
-    input  wire  [           31:0] note_bytes,
-    input  wire  [           31:0] note_message,
-    input  wire  [            7:0] note_status,
-    input  wire                    note_read,
-    input  wire                    note_valid,
-    output logic [        QPS-1:0] note_room,
-    output logic [        QPS-1:0] reading,
-    // The WQE that began last fails.
-    input  wire  [$clog2(QPS)-1:0] late_slot,
-    input  wire                    late_valid,
+    input  wire                     [$clog2(QPS)-1:0] note_slot,
+    input  wire                     [           63:0] note_id,
+    input  wire                     [            7:0] note_opcode,
+    input  wire                                       note_signaled,
+    input  wire                     [           31:0] note_bytes,
+    input  wire                     [           31:0] note_message,
+    input  wire                     [            7:0] note_status,
+    input  wire                                       note_read,
+    input  wire                                       note_flags,
+    input  wire                                       note_valid,
+    output logic                    [        QPS-1:0] note_room,
+    output logic                    [        QPS-1:0] reading,
+    output logic                    [        QPS-1:0] unanswered,
+    // The WQE that began last fails; its flag block.
+    input  wire                     [$clog2(QPS)-1:0] late_slot,
+    input  wire                     [            7:0] late_status,
+    input  wire                                       late_fails,
+    input  wire                     [$clog2(QPS)-1:0] flags_slot,
+    input  wire es_rnic_pkg::flag_t                   flags_local,
+    input  wire                                       flags_has_local,
+    input  wire                                       flags_has_remote,
+    input  wire                                       flags_valid,
     // The oldest WQE fails: what the peer's Terminate says.
-    input  wire  [$clog2(QPS)-1:0] oldest_slot,
-    input  wire  [            7:0] oldest_status,
-    input  wire                    oldest_valid,
+    input  wire                     [$clog2(QPS)-1:0] oldest_slot,
+    input  wire                     [            7:0] oldest_status,
+    input  wire                                       oldest_valid,
 
     // All request messages before this one have been taken by the peer; a Read has been answered.
     input wire [$clog2(QPS)-1:0] ack_slot,
@@ -57,8 +66,18 @@ module es_rnic_complete #(
     input  wire                      receive_valid,
     output logic                     receive_ready,
 
+    // Where a flag is: asked until it is answered.
+    output logic [31:0] look_stag,
+    output logic [63:0] look_to,
+    output logic [15:0] look_pd,
+    output logic        look,
+    input  wire         looked,
+    input  wire         looked_fine,
+    input  wire  [63:0] looked_address,
+
     output logic [ 63:0] m_cqe_address,
     output logic [255:0] m_cqe_data,
+    output logic         m_cqe_flag,     // it is a flag, in the lowest 8 bytes
     output logic         m_cqe_valid,
     input  wire          m_cqe_ready,
     output logic [ 15:0] m_irq_vector,   // in the clock of the CQE
@@ -79,14 +98,28 @@ module es_rnic_complete #(
     logic [31:0] bytes;
     logic [7:0]  status;
     logic [7:0]  opcode;
+    logic        flags;
     logic        read;
     logic        signaled;
   } begun_t;
+  typedef struct packed {
+    es_rnic_pkg::flag_t local_flag;
+    logic               has_local;
+    logic               has_remote;
+  } flags_t;
 
   // ---- WQEs that have begun --------------------------------------------------------------------------------------------------------------
 
   begun_t begun[QPS*DEPTH];
   begun_t oldest;
+  logic oldest_there;
+  flags_t flags[QPS*DEPTH];  // of WQEs that have a flag block
+  flags_t flags_oldest;
+  logic [DW-1:0] flags_at;
+  logic [DW:0] oldest_head;
+  logic flags_came;
+  logic [QW-1:0] flags_came_slot;
+  logic [QPS-1:0] flags_come;  // those of the newest WQE are not here
   logic [DW:0] tail[QPS];
   logic [DW:0] head[QPS];
   logic [7:0] reads_under_way[QPS];
@@ -103,13 +136,17 @@ module es_rnic_complete #(
 
   for (genvar i = 0; i < QPS; i++) begin : gen_room
     assign note_room[i] = (tail[i] - head[i]) < (DW + 1)'(DEPTH - 1);
-    assign reading[i]   = reads_under_way[i] != '0;
+    assign reading[i] = reads_under_way[i] != '0;
+    assign unanswered[i] = reads_under_way[i] != reads_answered[i];
   end
 
-  typedef enum logic [1:0] {
+  typedef enum logic [2:0] {
     Idle,
     Read,
     Decide,
+    Look,    // for the place of a flag
+    Store,   // the flag
+    Forget,  // the answer for a QP that went to RESET
     Write
   } state_t;
   state_t state;
@@ -128,8 +165,10 @@ module es_rnic_complete #(
 
   es_rnic_pkg::context_t context_now, context_receive, of_entering;
   logic [31:0] enter_first;
-  logic flushing, covered, complete, fails;
-  logic [7:0] status;
+  logic flushing, covered, complete, fails, has_flags, resets;
+  logic [31:0] end_message;  // the number behind its last message
+  logic [63:0] place;  // of a flag
+  logic [ 7:0] status;
   logic [255:0] cqe_send, cqe_receive;
   logic send_ready;
 
@@ -161,10 +200,12 @@ module es_rnic_complete #(
   always_comb begin
     flushing = states[4*slot+:4] == es_rnic_pkg::Error || states[4*slot+:4] == es_rnic_pkg::Reset;
     // What was acknowledged is complete, also in ERROR.
-    covered = acknowledged[slot] - oldest.message < 32'h8000_0000 && (!oldest.read || reads_answered[slot] != '0);
+    has_flags = oldest.flags && !(flags_come[slot] && head[slot] + 1'b1 == tail[slot]);
+    end_message = oldest.message + 32'(has_flags && flags_oldest.has_remote);
+    covered = acknowledged[slot] - end_message < 32'h8000_0000 && (!oldest.read || reads_answered[slot] != '0) && has_flags == oldest.flags;
     covered = covered && oldest.status == '0 && !broken[slot];
     fails = failing[slot] && failing_at[slot] == head[slot][DW-1:0];
-    complete = head[slot] != tail[slot] && ((covered && !fails) || oldest.status != '0 || fails || flushing || broken[slot]);
+    complete = oldest_there && ((covered && !fails) || oldest.status != '0 || fails || flushing || broken[slot]);
     status = fails ? failing_status[slot] : oldest.status != '0 ? oldest.status : covered ? 8'd0 : 8'd5;
     cqe_send = '0;
     cqe_send[63:0] = oldest.id;
@@ -187,14 +228,29 @@ module es_rnic_complete #(
       begun[{
         note_slot, tail[note_slot][DW-1:0]
       }] <= {
-        note_id, note_message, note_bytes, note_status, note_opcode, note_read, note_signaled
+        note_id, note_message, note_bytes, note_status, note_opcode, note_flags, note_read, note_signaled
       };
     end
     oldest <= begun[{slot, head[slot][DW-1:0]}];
+    oldest_there <= head[slot] != tail[slot];
+    if (flags_valid) flags[{flags_slot, flags_at}] <= {flags_local, flags_has_local, flags_has_remote};
+    flags_oldest <= flags[{slot, head[slot][DW-1:0]}];
   end
+  assign flags_at = tail[flags_slot][DW-1:0] - 1'b1;
+  // One whose flag or CQE is being written is complete already.
+  assign oldest_head = head[oldest_slot] + (DW + 1)'((state == Store || state == Write) && slot == oldest_slot);
+  assign look_stag = flags_oldest.local_flag.stag;
+  assign look_to = flags_oldest.local_flag.to;
+  assign look_pd = context_now.pd;
+  assign look = state == Look || state == Forget;
+  assign resets = enter_valid && enter_state == es_rnic_pkg::Reset && enter_slot == slot;
 
   logic step;  // the oldest WQE of `slot` goes
-  assign step = (state == Decide && complete && !(oldest.signaled || status != '0)) || (state == Write && send_ready);
+  logic stores, told;  // it has a flag to be stored; it makes a CQE
+  assign stores = has_flags && flags_oldest.has_local && status == '0;
+  assign told = oldest.signaled || status != '0;
+  assign step = (state == Decide && complete && !told && !stores) ||
+      (state == Store && send_ready && !told) || (state == Write && send_ready);
 
   always_ff @(posedge clk) begin
     fail_valid <= 1'b0;
@@ -208,10 +264,26 @@ module es_rnic_complete #(
       Read: state <= Decide;
       Decide:
       if (!complete) state <= Idle;
-      else if (oldest.signaled || status != '0) state <= Write;
+      else if (stores) state <= Look;
+      else if (told) state <= Write;
       else state <= Read;
+      // A flag that has no place, or none that 8 bytes can be stored to at once, fails the WQE.
+      Look:
+      if (looked) begin
+        place <= looked_address;
+        state <= looked_fine && looked_address[2:0] == '0 ? Store : Decide;
+        if (!(looked_fine && looked_address[2:0] == '0)) begin
+          failing[slot] <= 1'b1;
+          failing_at[slot] <= head[slot][DW-1:0];
+          failing_status[slot] <= 8'd4;
+        end
+      end
+      Store: if (send_ready) state <= told ? Write : Read;
+      Forget: if (looked) state <= Idle;
       default: if (send_ready) state <= Read;
     endcase
+    // Nothing more is told of a QP that goes to RESET.
+    if (resets && state != Idle) state <= (state == Look || state == Forget) && !looked ? Forget : Idle;
     if (step) begin
       head[slot] <= head[slot] + 1'b1;
       if (oldest.read) begin
@@ -231,15 +303,26 @@ module es_rnic_complete #(
       check[note_slot] <= 1'b1;
       sent[note_slot]  <= note_message;
     end
-    if (late_valid) begin
+    // A clock later they can be read.
+    flags_came <= flags_valid;
+    flags_came_slot <= flags_slot;
+    if (flags_came) begin
+      flags_come[flags_came_slot] <= 1'b0;
+      check[flags_came_slot] <= 1'b1;
+    end
+    if (note_valid) flags_come[note_slot] <= note_flags;
+    if (flags_valid) begin
+      sent[flags_slot] <= sent[flags_slot] + 32'(flags_has_remote);
+    end
+    if (late_fails) begin
       failing[late_slot] <= 1'b1;
       failing_at[late_slot] <= tail[late_slot][DW-1:0] - 1'b1;
-      failing_status[late_slot] <= 8'd4;
+      failing_status[late_slot] <= late_status;
       check[late_slot] <= 1'b1;
     end
     if (oldest_valid) begin
-      failing[oldest_slot] <= head[oldest_slot] != tail[oldest_slot];
-      failing_at[oldest_slot] <= head[oldest_slot][DW-1:0];
+      failing[oldest_slot] <= oldest_head != tail[oldest_slot];
+      failing_at[oldest_slot] <= oldest_head[DW-1:0];
       failing_status[oldest_slot] <= oldest_status;
       check[oldest_slot] <= 1'b1;
     end
@@ -271,6 +354,7 @@ module es_rnic_complete #(
     if (rst) begin
       state <= Idle;
       check <= '0;
+      flags_came <= 1'b0;
       failing <= '0;
       broken <= '0;
       fail_valid <= 1'b0;
@@ -309,12 +393,12 @@ module es_rnic_complete #(
   logic [ 31:0] size;
   logic [255:0] cqe;
 
-  assign from_receive = receive_valid && state != Write;
+  assign from_receive = receive_valid && state != Write && state != Store;
   assign cq = CW'(from_receive ? context_receive.rq_cq : context_now.sq_cq);
-  assign offered = from_receive || state == Write;
+  assign offered = from_receive || (state == Write && !resets);
   assign free = !m_cqe_valid || m_cqe_ready;
-  assign send_ready = state == Write && free;
-  assign receive_ready = state != Write && free;
+  assign send_ready = (state == Write || state == Store) && free && !resets;
+  assign receive_ready = state != Write && state != Store && free;
   assign size = 32'd1 << setting[cq][12:8];
   assign full = producer[cq] - consumer[cq] >= size || overrun[cq] || !setting[cq][0];
 
@@ -330,7 +414,14 @@ module es_rnic_complete #(
       m_cqe_valid <= 1'b0;
       m_irq <= 1'b0;
     end
+    if (state == Store && send_ready) begin
+      m_cqe_valid <= 1'b1;
+      m_cqe_address <= place;
+      m_cqe_data <= 256'(flags_oldest.local_flag.value);
+      m_cqe_flag <= 1'b1;
+    end
     if (offered && free) begin
+      m_cqe_flag <= 1'b0;
       if (full) begin
         stat_lost   <= 1'b1;
         overrun[cq] <= setting[cq][0];

@@ -17,6 +17,10 @@ module es_rnic_control #(
     input wire [            3:0] enter_from,
     input wire                   enter_valid,
 
+    // A QP fails, and its peer knows.
+    input wire [$clog2(QPS)-1:0] told_slot,
+    input wire                   told_valid,
+
     input wire [$clog2(QPS)-1:0] taken_slot,
     input wire [           31:0] taken_message,
     input wire                   taken_valid,
@@ -36,7 +40,7 @@ module es_rnic_control #(
 );
   localparam int QW = $clog2(QPS);
 
-  logic [QPS-1:0] acknowledge, synchronise, stop, granted;
+  logic [QPS-1:0] acknowledge, synchronise, stop, told, granted;
   logic [31:0] message[QPS];
   logic [31:0] serial[QPS];
   logic [QW-1:0] pick;
@@ -116,14 +120,17 @@ module es_rnic_control #(
       acknowledge[taken_slot] <= 1'b1;
       message[taken_slot] <= taken_message;
     end
+    if (told_valid) told[told_slot] <= 1'b1;
     if (enter_valid) begin
       if (enter_state == es_rnic_pkg::Rts && enter_from == es_rnic_pkg::Rtr) synchronise[enter_slot] <= 1'b1;
       if (enter_state == es_rnic_pkg::Reset || enter_state == es_rnic_pkg::Error) begin
         synchronise[enter_slot] <= 1'b0;
         acknowledge[enter_slot] <= 1'b0;
-        // The peer is told, if there is one.
-        stop[enter_slot] <= enter_state == es_rnic_pkg::Error && (enter_from == es_rnic_pkg::Rts || enter_from == es_rnic_pkg::Rtr);
+        // The peer is told, if there is one, once.
+        stop[enter_slot] <= enter_state == es_rnic_pkg::Error && !told[enter_slot] &&
+            (enter_from == es_rnic_pkg::Rts || enter_from == es_rnic_pkg::Rtr || enter_from == es_rnic_pkg::Sqd);
       end
+      if (enter_state == es_rnic_pkg::Reset) told[enter_slot] <= 1'b0;
       if (enter_state == es_rnic_pkg::Rtr) serial[enter_slot] <= '0;
     end
     if (rst) begin
@@ -131,6 +138,7 @@ module es_rnic_control #(
       acknowledge <= '0;
       synchronise <= '0;
       stop <= '0;
+      told <= '0;
     end
   end
 endmodule

@@ -39,6 +39,23 @@ module es_rnic_host #(
     output logic [63:0] w_data,
     output logic [ 1:0] w_half,
 
+    // Stores into QP pages, in the clock in which they are taken; AOTF headers, read back.
+    output logic [$clog2(QPS)-1:0] page_slot,
+    output logic [           11:3] page_at,
+    output logic [           63:0] page_data,
+    output logic [            7:0] page_strb,
+    output logic                   page_offer,
+    output logic                   page_valid,
+    input  wire                    page_hold,
+    output logic [$clog2(QPS)-1:0] peek_slot,
+    output logic [            9:3] peek_at,
+    input  wire                    peek_ready,
+    input  wire  [           63:0] peek_data,
+    // For QP_STATUS.
+    input  wire  [           15:0] sq_consumer[QPS],
+    input  wire  [           15:0] rq_consumer[QPS],
+    input  wire  [           15:0] dropped    [QPS],
+
     // Doorbells.
     output logic [$clog2(QPS)-1:0] db_slot,
     output logic [           15:0] db_index,
@@ -60,7 +77,7 @@ module es_rnic_host #(
     input  wire  [$clog2(QPS)-1:0] fault_slot1,
     input  wire                    fault_valid1,
 
-    input wire [63:0] counters[36]
+    input wire [63:0] counters[37]
 );
   localparam int QW = $clog2(QPS);
   localparam int CW = $clog2(CQS);
@@ -73,7 +90,13 @@ module es_rnic_host #(
   logic [7:0] strb;
   logic write;
 
-  assign take_write = s_axil_awvalid && s_axil_wvalid && (!s_axil_bvalid || s_axil_bready);
+  assign take_write = s_axil_awvalid && s_axil_wvalid && (!s_axil_bvalid || s_axil_bready) && !page_hold;
+  assign page_slot = s_axil_awaddr[12+:QW];
+  assign page_at = s_axil_awaddr[11:3];
+  assign page_data = s_axil_wdata;
+  assign page_strb = s_axil_wstrb;
+  assign page_offer = s_axil_awvalid && s_axil_wvalid && s_axil_awaddr[24:23] == 2'd1;
+  assign page_valid = take_write && page_offer;
   assign s_axil_awready = take_write;
   assign s_axil_wready = take_write;
   assign s_axil_bresp = 2'b00;
@@ -201,16 +224,22 @@ module es_rnic_host #(
   logic read;
   logic [24:0] from;
 
+  logic is_header, peeked;
+  assign is_header = from[24:23] == 2'd1 && from[11:10] == 2'd3;
+  assign peek_slot = from[12+:QW];
+  assign peek_at = from[9:3];
   assign s_axil_arready = !read && (!s_axil_rvalid || s_axil_rready);
-  assign s_axil_rresp   = 2'b00;
+  assign s_axil_rresp = 2'b00;
 
-  localparam logic [31:0] Features = 32'h0000_0007;  // SEND, WRITE, READ
+  localparam logic [31:0] Features = 32'h0000_0387;  // SEND, WRITE, READ, FLAGS, BOTF, AOTF
 
   always_ff @(posedge clk) begin
-    read <= s_axil_arvalid && s_axil_arready;
+    // A header comes out of the windows' memory when its port is free, and a clock later.
+    read   <= (s_axil_arvalid && s_axil_arready) || (read && is_header && !peeked);
+    peeked <= read && is_header && !peeked && peek_ready;
     if (s_axil_arready) from <= s_axil_araddr;
     if (s_axil_rready) s_axil_rvalid <= 1'b0;
-    if (read) begin
+    if (read && (!is_header || peeked)) begin
       s_axil_rvalid <= 1'b1;
       s_axil_rdata  <= '0;
       if (from[24:23] == 2'd0) begin
@@ -221,20 +250,23 @@ module es_rnic_host #(
           13'h004: s_axil_rdata <= {32'(CQS), 32'(QPS)};
           13'h005: s_axil_rdata <= '0;
           13'h006: s_axil_rdata <= {32'(PBLS), 32'(STAGS)};
-          13'h007: s_axil_rdata <= {32'd32, 8'(READS), 8'(READS), 8'd1, 8'd2};
+          13'h007: s_axil_rdata <= {32'(es_rnic_pkg::InlineBytes), 8'(READS), 8'(READS), 8'(es_rnic_pkg::WqeBlocks), 8'd2};
           13'h008: s_axil_rdata <= {32'h0010_0000, 32'h0000_0000};
           13'h009: s_axil_rdata <= {32'h0030_0000, 32'h0020_0000};
           13'h00A: s_axil_rdata <= {32'h0050_0000, 32'h0040_0000};
           13'h00C: s_axil_rdata <= {command_busy, refused, 30'b0, 32'hFFFF_FFFF};
-          default: if (from[15:3] >= 13'h020 && from[15:3] < 13'h044) s_axil_rdata <= counters[from[8:3]-6'h20];
+          default: if (from[15:3] >= 13'h020 && from[15:3] < 13'h045) s_axil_rdata <= counters[from[8:3]-6'h20];
         endcase
       end else if (from[24:23] == 2'd1) begin
-        if (from[11:3] == 9'd3) s_axil_rdata <= {60'b0, states[4*from[12+:QW]+:4]};
+        if (from[11:3] == 9'd3)
+          s_axil_rdata <= {dropped[from[12+:QW]], rq_consumer[from[12+:QW]], sq_consumer[from[12+:QW]], 12'b0, states[4*from[12+:QW]+:4]};
+        if (is_header) s_axil_rdata <= peek_data;
       end else if (from[22:20] == 3'd3 && from[7:3] == 5'd0)
         s_axil_rdata <= {32'b0, number_of_qp[from[8+:QW]][31:4], states[4*from[8+:QW]+:4]};
     end
     if (rst) begin
       read <= 1'b0;
+      peeked <= 1'b0;
       s_axil_rvalid <= 1'b0;
     end
   end

@@ -15,6 +15,7 @@ package es_rnic_pkg;
   // Opcodes of send WQEs (4).
   localparam logic [7:0] WqeWrite = 8'd0;
   localparam logic [7:0] WqeSend = 8'd2;
+  localparam logic [7:0] WqeSendInvalidate = 8'd4;
   localparam logic [7:0] WqeRead = 8'd5;
   localparam logic [7:0] WqeNothing = 8'd10;
 
@@ -89,6 +90,7 @@ package es_rnic_pkg;
     sge_t         sge0;
     logic [415:0] body;              // byte 0 in bits 7:0
     logic [5:0]   body_bytes;        // 0: data come from the SGEs
+    logic [8:0]   tail_bytes;        // behind the body, out of rows of 64 bytes beside the jobs; all of it in one segment
     logic [31:0]  length;            // of the message, if data come from the SGEs
     logic [63:0]  to;                // tagged. Untagged: MSN, MO
     logic [31:0]  stag;              // tagged. Untagged: ULP field
@@ -99,6 +101,17 @@ package es_rnic_pkg;
     logic [15:0]  peer;
     logic [15:0]  stream;
   } job_t;
+
+  // A flag of PUSH or PULL (12): 8 bytes that are stored when it is done.
+  typedef struct packed {
+    logic [63:0] value;
+    logic [63:0] to;
+    logic [31:0] stag;
+  } flag_t;
+
+  // Blocks of a send WQE: 32 bytes of inline data in the first, 64 in each further one, and a flag block.
+  localparam int WqeBlocks = 9;
+  localparam int InlineBytes = 480;
 
   // What takes effect when all data placed before it are in memory.
   typedef struct packed {

@@ -13,19 +13,20 @@ module es_rnic_receive #(
     input wire rst,
 
     // Host.
-    input wire [$clog2(QPS)-1:0] db_slot,
-    input wire [           15:0] db_index,
-    input wire                   db_valid,
-    input wire                   w_context,
-    input wire                   w_smt,
-    input wire                   w_pbl,
-    input wire [           22:0] w_address,
-    input wire [           63:0] w_data,
-    input wire [            1:0] w_half,
-    input wire [      4*QPS-1:0] states,
-    input wire [$clog2(QPS)-1:0] enter_slot,
-    input wire [            3:0] enter_state,
-    input wire                   enter_valid,
+    input  wire  [$clog2(QPS)-1:0] db_slot,
+    input  wire  [           15:0] db_index,
+    input  wire                    db_valid,
+    input  wire                    w_context,
+    input  wire                    w_smt,
+    input  wire                    w_pbl,
+    input  wire  [           22:0] w_address,
+    input  wire  [           63:0] w_data,
+    input  wire  [            1:0] w_half,
+    input  wire  [      4*QPS-1:0] states,
+    input  wire  [$clog2(QPS)-1:0] enter_slot,
+    input  wire  [            3:0] enter_state,
+    input  wire                    enter_valid,
+    output logic [           15:0] fetched    [QPS], // receive WQEs taken out of the ring
 
     // Segments: length and peer, and their bytes.
     input  wire  [        15:0] s_seg_length,
@@ -72,6 +73,15 @@ module es_rnic_receive #(
     input  wire                 [$clog2(QPS)-1:0] served_slot,
     input  wire                                   served_valid,
 
+    // The place of a flag: asked until `looked`, 8 bytes with LOCAL_WRITE.
+    input  wire  [31:0] look_flag_stag,
+    input  wire  [63:0] look_flag_to,
+    input  wire  [15:0] look_flag_pd,
+    input  wire         look_flag,
+    output logic        looked,
+    output logic        looked_fine,
+    output logic [63:0] looked_address,
+
     // Segments to be sent at once.
     output es_rnic_pkg::job_t answer,
     output logic              answer_valid,
@@ -84,9 +94,10 @@ module es_rnic_receive #(
     output logic [$clog2(QPS)-1:0] oldest_slot,
     output logic [            7:0] oldest_status,
     output logic                   oldest_valid,
-    // The QP goes to ERROR.
+    // The QP goes to ERROR; whether the peer knows, by a Terminate of ours or its own.
     output logic [$clog2(QPS)-1:0] fail_slot,
     output logic                   fail_valid,
+    output logic                   fail_told,
     // Synchronise (question): the peer asks what has been taken.
     output logic [$clog2(QPS)-1:0] asked_slot,
     output logic [           31:0] asked_message,
@@ -200,8 +211,8 @@ module es_rnic_receive #(
   logic [QPS-1:0] refused;  // not ready was said, and nothing begun since
   logic [QPS-1:0] has_wqe;  // a receive WQE is under way
   logic [447:0] wqe[QPS];  // wr_id and SGEs of it
+  logic [7:0] wqe_status[QPS];  // that it gets if it does not succeed
   logic [15:0] posted[QPS];
-  logic [15:0] fetched[QPS];
   logic [7:0] accepted[QPS];  // Reads of the peer that are not answered
 
   // ORRQ.
@@ -281,7 +292,8 @@ module es_rnic_receive #(
     Token,
     Refuse,
     Drop,
-    Flush
+    Flush,
+    LookFlag
   } state_t;
   state_t state;
 
@@ -437,7 +449,7 @@ module es_rnic_receive #(
   logic [31:0] left;  // bytes of the segment
   logic [31:0] sge_left;
   logic [63:0] look_to, from, from_now;
-  logic here, absent, ask_now;
+  logic here, absent, ask_now, ask_flag;
   logic [31:0] look_stag;
   logic placed, missing, ask, checked, found, present, fresh;
   logic [ 2:0] look_cause;
@@ -457,6 +469,7 @@ module es_rnic_receive #(
 
   // That of a Write begins in the clock of its checks.
   assign ask_now = state == Check && verdict == Put && !own;
+  assign ask_flag = state == Idle && look_flag && !looked;
   assign is_read_request = opcode == es_rnic_pkg::ReadRequest;
   assign own = opcode == es_rnic_pkg::ReadResponse || is_send;
 
@@ -471,14 +484,14 @@ module es_rnic_receive #(
       .w_address,
       .w_data,
       .w_half,
-      .stag  (ask_now ? (is_read_request ? read_stag : stag) : look_stag),
-      .to    (ask_now ? (is_read_request ? read_to : to) : look_to),
-      .length(ask_now ? (is_read_request ? read_length : 32'(data_bytes)) : sge_left < left ? sge_left : left),
-      .need  (is_read_request ? es_rnic_pkg::RemoteRead : own ? es_rnic_pkg::LocalWrite : es_rnic_pkg::RemoteWrite),
-      .pd    (qp.pd),
-      .valid (ask || ask_now),
+      .stag(ask_flag ? look_flag_stag : ask_now ? (is_read_request ? read_stag : stag) : look_stag),
+      .to(ask_flag ? look_flag_to : ask_now ? (is_read_request ? read_to : to) : look_to),
+      .length(ask_flag ? 32'd8 : ask_now ? (is_read_request ? read_length : 32'(data_bytes)) : sge_left < left ? sge_left : left),
+      .need(ask_flag || own ? es_rnic_pkg::LocalWrite : is_read_request ? es_rnic_pkg::RemoteRead : es_rnic_pkg::RemoteWrite),
+      .pd(ask_flag ? look_flag_pd : qp.pd),
+      .valid(ask || ask_now || ask_flag),
       .checked,
-      .cause (look_cause),
+      .cause(look_cause),
       .found,
       .present,
       .address
@@ -694,19 +707,32 @@ module es_rnic_receive #(
     end
     if (served_valid) accepted[served_slot] <= accepted[served_slot] - 1'b1;
     if (put_away) fresh <= 1'b0;
+    looked <= 1'b0;
     case (state)
+      LookFlag:
+      if (checked && look_cause != es_rnic_pkg::Fine) begin
+        looked <= 1'b1;
+        looked_fine <= 1'b0;
+        state <= Idle;
+      end else if (found) begin
+        looked <= 1'b1;
+        looked_fine <= present;
+        looked_address <= address;
+        state <= Idle;
+      end
       Idle: begin
         flush <= 1'b0;
         finished <= 1'b0;
         fresh <= 1'b1;
         doing <= Forget;
-        if (head_valid) begin
+        if (ask_flag) state <= LookFlag;
+        else if (head_valid) begin
           slot  <= number[QW-1:0];
           state <= Check;
         end else if (|flush_grant) begin
           slot <= flush_pick;
           flush <= 1'b1;
-          flush_status <= 8'd5;
+          flush_status <= has_wqe[flush_pick] ? wqe_status[flush_pick] : 8'd5;
           state <= has_wqe[flush_pick] ? Flush : Fetch;
         end
       end
@@ -732,6 +758,7 @@ module es_rnic_receive #(
             doing <= Fault;
             reason <= 16'h1205;
             reason_drop <= TooLong;
+            wqe_status[slot] <= 8'd1;
             state <= Refuse;
           end else if (opcode == es_rnic_pkg::Write || is_read_request) begin
             placed <= 1'b0;
@@ -752,6 +779,7 @@ module es_rnic_receive #(
                 oldest_valid <= 1'b1;
                 fail_slot <= slot;
                 fail_valid <= 1'b1;
+                fail_told <= 1'b0;
               end
             end else if (opcode == es_rnic_pkg::Terminate) begin
               oldest_slot <= slot;
@@ -759,6 +787,7 @@ module es_rnic_receive #(
               oldest_valid <= 1'b1;
               fail_slot <= slot;
               fail_valid <= 1'b1;
+              fail_told <= 1'b1;
             end else if (opcode == es_rnic_pkg::Synchronise) begin
               begun[slot]   <= 1'b1;
               refused[slot] <= 1'b0;
@@ -802,6 +831,7 @@ module es_rnic_receive #(
       Flush: begin
         if (doing == Fetching || (flush && !finished)) begin
           if (doing == Fetching || coming_new) begin
+            wqe_status[slot] <= 8'd5;
             wqe[slot][63:0] <= coming[127:64];
             wqe[slot][191:64] <= coming[31:24] > 8'd0 ? coming[255:128] : '0;
             wqe[slot][319:192] <= coming[31:24] > 8'd1 ? coming[383:256] : '0;
@@ -836,6 +866,7 @@ module es_rnic_receive #(
           doing <= Fault;
           reason <= own ? 16'h0000 : is_read_request ? remote_cause(look_cause) : tagged_cause(look_cause);
           reason_drop <= Denied;
+          if (is_send) wqe_status[slot] <= 8'd4;
           if (opcode == es_rnic_pkg::ReadResponse) begin
             oldest_slot   <= slot;
             oldest_status <= 8'd4;
@@ -846,6 +877,7 @@ module es_rnic_receive #(
       end
       Place:
       if (here && absent && !fresh) begin
+        if (is_send) wqe_status[slot] <= 8'd4;
         doing  <= Fault;
         reason <= 16'h0000;
         state  <= Refuse;
@@ -895,6 +927,7 @@ module es_rnic_receive #(
         if (doing == Fault) begin
           fail_slot  <= slot;
           fail_valid <= 1'b1;
+          fail_told  <= 1'b1;
         end else if (reason_drop == NotReady) begin
           begun[slot]   <= 1'b0;
           refused[slot] <= 1'b1;
@@ -925,6 +958,7 @@ module es_rnic_receive #(
       fetched[enter_slot] <= '0;
     end
     if (rst) begin
+      looked <= 1'b0;
       state <= Idle;
       ask <= 1'b0;
       m_axi_arvalid <= 1'b0;

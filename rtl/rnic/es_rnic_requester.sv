@@ -1,7 +1,8 @@
-// SQ controllers and Work Acceptor: takes doorbells, reads WQEs (round robin over the QPs), checks them and hands messages to the segment generator.
+// Work Acceptor: takes WQEs as es_rnic_fetch reads them, checks them and hands messages to the segment generator.
 //
-// The next WQE is read and checked while the one before is sent. Each WQE that begins is told to the Completion Manager (`note`).
-// In ERROR the WQEs of a queue are read only to be flushed.
+// The next WQE is read while the one before is sent. Each WQE that begins is told to the Completion Manager (`note`). Behind its first block come rows:
+// inline data, which go to the segment generator, and the flag block of PUSH and PULL. The flag in the peer's memory is a message of its own behind the WQE's
+// (`parked`), of a PULL when its data are here; until then no other WQE of the QP begins.
 module es_rnic_requester #(
     parameter int DATA_W = 64,
     parameter int QPS    = 16
@@ -23,6 +24,21 @@ module es_rnic_requester #(
     input wire [            3:0] enter_state,
     input wire                   enter_valid,
 
+    // On-the-fly windows.
+    output logic [           15:0] posted    [QPS],
+    output logic [           15:0] fetched   [QPS],
+    input  wire                    offer,
+    input  wire  [$clog2(QPS)-1:0] offer_slot,
+    output logic                   direct,
+    input  wire  [        QPS-1:0] queued,
+    input  wire  [           15:0] behind    [QPS],
+    output logic [$clog2(QPS)-1:0] pick_slot,
+    output logic                   pick,
+    input  wire                    first,
+    input  wire  [          511:0] block,
+    input  wire                    row,
+    input  wire                    more,
+
     // WQEs from memory.
     output logic [      63:0] m_axi_araddr,
     output logic [       7:0] m_axi_arlen,
@@ -43,21 +59,34 @@ module es_rnic_requester #(
     output logic                      late_valid,
     input  wire                       done,
     input  wire               [  2:0] done_cause,
+    // Rows of inline data behind the body of a job.
+    output logic              [511:0] tail_data,
+    output logic                      tail_valid,
+    input  wire                       tail_ready,
 
     // To the Completion Manager: a WQE has begun.
-    output logic [$clog2(QPS)-1:0] note_slot,
-    output logic [           63:0] note_id,
-    output logic [            7:0] note_opcode,
-    output logic                   note_signaled,
-    output logic [           31:0] note_bytes,
-    output logic [           31:0] note_message,   // the number of the message behind its last
-    output logic [            7:0] note_status,    // not 0: it fails
-    output logic                   note_read,      // its answer is awaited
-    output logic                   note_valid,
-    input  wire  [        QPS-1:0] note_room,      // of each QP
-    input  wire  [        QPS-1:0] reading,        // Reads of the QP are under way
-    output logic                   job_failed,     // the memory of the WQE begun last was not fine
-    output logic [$clog2(QPS)-1:0] job_slot,
+    output logic               [$clog2(QPS)-1:0] note_slot,
+    output logic               [           63:0] note_id,
+    output logic               [            7:0] note_opcode,
+    output logic                                 note_signaled,
+    output logic               [           31:0] note_bytes,
+    output logic               [           31:0] note_message,      // the number of the message behind its last
+    output logic               [            7:0] note_status,       // not 0: it fails
+    output logic                                 note_read,         // its answer is awaited
+    output logic                                 note_flags,        // its flag block will come
+    output logic                                 note_valid,
+    input  wire                [        QPS-1:0] note_room,         // of each QP
+    input  wire                [        QPS-1:0] reading,           // Reads of the QP are under way
+    input  wire                [        QPS-1:0] unanswered,        // some of these have not all of their data
+    // Of the WQE begun last: it fails; its flag block.
+    output logic               [$clog2(QPS)-1:0] late_slot,
+    output logic               [            7:0] late_status,
+    output logic                                 late_fails,
+    output logic               [$clog2(QPS)-1:0] flags_slot,
+    output es_rnic_pkg::flag_t                   flags_local,
+    output logic                                 flags_has_local,
+    output logic                                 flags_has_remote,
+    output logic                                 flags_valid,
 
     // To the Receive Module: where the data of a Read go.
     output es_rnic_pkg::sge_t                   sink0,
@@ -69,132 +98,28 @@ module es_rnic_requester #(
     input  wire               [        QPS-1:0] sink_room
 );
   localparam int QW = $clog2(QPS);
-  localparam int BEATS = 512 / DATA_W;
-  localparam int EARLY = (384 + DATA_W - 1) / DATA_W;  // beats of the first 48 bytes
 
-  es_rnic_pkg::context_t fetch_context, context_now, of_entering;
+  es_rnic_pkg::context_t context_now, of_entering;
   logic [31:0] enter_first;
 
-  // ---- WQEs from memory ------------------------------------------------------------------------------------------------------------------
+  // ---- WQEs ------------------------------------------------------------------------------------------------------------------------------
 
-  logic [15:0] posted[QPS];
-  logic [15:0] fetched[QPS];
-  logic [QPS-1:0] pending, asked;
-  logic [QW-1:0] pick;
-  logic pick_any, pick_taken;
+  logic [511:0] now, further;
+  logic [QW-1:0] slot;
+  logic now_valid, now_begins, now_cut, now_void, wqe_taken, further_valid, further_ready;
+  logic [QPS-1:0] may_fetch, parked;
+  assign may_fetch = note_room & ~parked;
 
-  logic fetching;
-  logic [QW-1:0] fetch_slot;
-  logic [$clog2(BEATS > 1 ? BEATS : 2)-1:0] beat;
-
-  // Two WQEs: one that is worked on, one that comes.
-  logic [511:0] wqe[2];
-  logic [QW-1:0] wqe_slot[2];
-  logic [1:0] wqe_full;
-  logic put_at, take_at;
-  logic wqe_taken;
-  logic used;  // the WQE that comes has been worked on already
-
-  always_comb begin
-    for (int i = 0; i < QPS; i++) begin
-      pending[i] = posted[i] != fetched[i] && note_room[i] && (states[4*i+:4] == es_rnic_pkg::Rts || states[4*i+:4] == es_rnic_pkg::Error);
-    end
-  end
-
-  es_arbiter #(
-      .N(QPS)
-  ) acceptor (
-      .clk,
-      .rst,
-      .request(pending),
-      .grant  (asked),
-      .index  (pick),
-      .taken  (pick_taken)
+  es_rnic_fetch #(
+      .DATA_W(DATA_W),
+      .QPS   (QPS)
+  ) fetch (
+      .now_taken(wqe_taken),
+      .*
   );
-  assign pick_any = |asked;
-
-  // A doorbell that finds nothing to do is served without a look at all others.
-  logic direct;
-  logic [QW-1:0] slot_next;
-  logic [15:0] index_next;
-  assign direct = db_valid && !pick_any && db_index != fetched[db_slot] && note_room[db_slot] && states[4*db_slot+:4] == es_rnic_pkg::Rts;
-  assign slot_next = pick_any ? pick : db_slot;
-  assign index_next = fetched[slot_next] & ~(16'hFFFF << fetch_context.sq_log2[3:0]);
-  assign pick_taken = (pick_any || direct) && !fetching && !wqe_full[put_at];
-
-  es_rnic_context #(
-      .QPS(QPS)
-  ) of_fetch (
-      .clk,
-      .w_slot,
-      .w_word,
-      .w_data,
-      .w_half,
-      .w_valid,
-      .slot (slot_next),
-      .entry(fetch_context)
-  );
-
-  assign m_axi_arlen  = 8'(BEATS - 1);
-  assign m_axi_rready = 1'b1;
-
-  always_ff @(posedge clk) begin
-    if (m_axi_arready) m_axi_arvalid <= 1'b0;
-    if (pick_taken) begin
-      fetching <= 1'b1;
-      fetch_slot <= slot_next;
-      fetched[slot_next] <= fetched[slot_next] + 1'b1;
-      m_axi_araddr <= fetch_context.sq_address + {42'b0, index_next, 6'b0};
-      m_axi_arvalid <= 1'b1;
-      beat <= '0;
-    end
-    if (m_axi_rvalid && fetching) begin
-      wqe[put_at][DATA_W*beat+:DATA_W] <= m_axi_rdata;
-      wqe_slot[put_at] <= fetch_slot;
-      beat <= beat + 1'b1;
-      if (beat == $bits(beat)'(BEATS - 1)) begin
-        fetching <= 1'b0;
-        used <= 1'b0;
-        if (!used) begin
-          wqe_full[put_at] <= 1'b1;
-          put_at <= !put_at;
-        end
-      end
-    end
-    if (wqe_taken) begin
-      // What is left of one that is still coming is not needed.
-      if (wqe_full[take_at]) begin
-        wqe_full[take_at] <= 1'b0;
-        take_at <= !take_at;
-      end else if (beat == $bits(beat)'(BEATS - 1)) begin
-        wqe_full[put_at] <= 1'b0;
-        put_at <= put_at;
-      end else used <= 1'b1;
-    end
-    if (db_valid) posted[db_slot] <= db_index;
-    if (enter_valid && enter_state == es_rnic_pkg::Reset) begin
-      posted[enter_slot]  <= '0;
-      fetched[enter_slot] <= '0;
-    end
-    if (rst) begin
-      m_axi_arvalid <= 1'b0;
-      fetching <= 1'b0;
-      wqe_full <= '0;
-      used <= 1'b0;
-      put_at <= 1'b0;
-      take_at <= 1'b0;
-      for (int i = 0; i < QPS; i++) begin
-        posted[i]  <= '0;
-        fetched[i] <= '0;
-      end
-    end
-  end
 
   // ---- WQEs to messages ------------------------------------------------------------------------------------------------------------------
 
-  logic [511:0] now;
-  logic [QW-1:0] slot;
-  logic now_valid;
   // The next request message, MSN of queues 0 and 1, serial of the next Read.
   logic [31:0] message[QPS];
   logic [31:0] msn0[QPS];
@@ -208,18 +133,14 @@ module es_rnic_requester #(
   logic [32:0] total;
   logic is_inline, is_read, is_send, is_write, allowed, flush, may_begin, go;
   logic [7:0] status;
-  logic sends, gone_early;  // its Read Request has begun to leave
+  logic sends, starts, free, gone_early;  // its Read Request has begun to leave
   logic busy;  // a job is with the segment generator
+  logic [7:0] blocks;  // that it should have
+  logic posting;  // rows of the WQE begun last come
+  logic flag_go;  // a flag for the peer's memory leaves
+  logic [QW-1:0] flag_slot, job_slot;
+  es_rnic_pkg::flag_t flag_now;
 
-  // A WQE with one SGE at most is used as soon as its first 48 bytes are there, in the clock in which they come.
-  logic coming;
-  always_comb begin
-    coming = fetching && !used && put_at == take_at && !wqe_full[take_at];
-    now = wqe[take_at];
-    if (coming && m_axi_rvalid) now[DATA_W*beat+:DATA_W] = m_axi_rdata;
-  end
-  assign slot = coming ? fetch_slot : wqe_slot[take_at];
-  assign now_valid = wqe_full[take_at] || (coming && m_axi_rvalid && 4'(beat) + 4'd1 >= 4'(EARLY) && now[31:24] <= 8'd1 && !now[11]);
   assign opcode = now[7:0];
   assign flags = now[15:8];
   assign sges = now[31:24];
@@ -234,7 +155,7 @@ module es_rnic_requester #(
       .w_data,
       .w_half,
       .w_valid,
-      .slot,
+      .slot (flag_go ? flag_slot : slot),
       .entry(context_now)
   );
 
@@ -245,18 +166,22 @@ module es_rnic_requester #(
     if (sges < 8'd2) sge1.length = '0;
     is_inline = flags[3];
     is_write = opcode == es_rnic_pkg::WqeWrite;
-    is_send = opcode == es_rnic_pkg::WqeSend;
+    is_send = opcode == es_rnic_pkg::WqeSend || opcode == es_rnic_pkg::WqeSendInvalidate;
     is_read = opcode == es_rnic_pkg::WqeRead;
     total = is_inline ? {1'b0, inline_bytes} : {1'b0, sge0.length} + {1'b0, sge1.length};
-    allowed = (is_write || is_send || is_read || opcode == es_rnic_pkg::WqeNothing) && now[23:16] == 8'd1 && sges <= 8'd2 && !flags[4] &&
-        (!is_inline || ((is_write || is_send) && sges == '0 && inline_bytes <= 32'd32));
-    flush = states[4*slot+:4] != es_rnic_pkg::Rts || broken[slot];
+    // 32 bytes, or two SGEs, in the first block; 64 bytes in each further one; the flag block.
+    blocks = 8'd1 + 8'(flags[4]) + (is_inline && inline_bytes > 32'd32 ? 8'((inline_bytes[8:0] + 9'd31) >> 6) : '0);
+    allowed = (is_write || is_send || is_read || opcode == es_rnic_pkg::WqeNothing) && !now_cut && now[23:16] == blocks && sges <= 8'd2 &&
+        flags[7:5] == '0 && !(flags[4] && opcode == es_rnic_pkg::WqeNothing) &&
+        (!is_inline || ((is_write || is_send) && sges == '0 && inline_bytes <= 32'(es_rnic_pkg::InlineBytes)));
+    // In SQD what was fetched before has begun.
+    flush = (states[4*slot+:4] != es_rnic_pkg::Rts && states[4*slot+:4] != es_rnic_pkg::Sqd) || broken[slot];
     status = flush ? 8'd5 : !allowed ? 8'd2 : total > 33'h8000_0000 ? 8'd1 : 8'd0;
     // Behind a fence, and with the ORRQ full, a WQE waits. No other begins before it.
-    may_begin = status != '0 || ((!flags[1] || !reading[slot]) && (!is_read || sink_room[slot]));
-    go = now_valid && !busy && (may_begin || gone_early);
-    early_valid = coming && !now_valid && !gone_early && (beat != '0 || m_axi_rvalid) && is_read && allowed && sges <= 8'd1 && !flags[1] &&
-        !flush && !busy && sink_room[slot];
+    may_begin = status != '0 || ((!flags[1] || !reading[slot]) && (!is_read || sink_room[slot]) && !parked[slot]);
+    go = now_valid && (now_void || free) && !flag_go && !posting && (may_begin || gone_early || now_void);
+    early_valid = now_begins && !gone_early && is_read && allowed && sges <= 8'd1 && !flags[1] && !flush && !now_void && free &&
+        !flag_go && !posting && sink_room[slot] && !parked[slot];
 
     sink_stag = {4'hF, serial[slot], 8'd0};
 
@@ -270,7 +195,8 @@ module es_rnic_requester #(
     job.length = is_inline ? '0 : total[31:0];
     if (is_inline) begin
       job.body = {160'b0, now[511:256]};
-      job.body_bytes = inline_bytes[5:0];
+      job.body_bytes = inline_bytes > 32'd32 ? 6'd32 : inline_bytes[5:0];
+      job.tail_bytes = inline_bytes > 32'd32 ? inline_bytes[8:0] - 9'd32 : '0;
     end
     job.opcode = es_rnic_pkg::Write;
     job.stag = now[223:192];
@@ -279,6 +205,10 @@ module es_rnic_requester #(
       job.opcode = flags[2] ? es_rnic_pkg::SendSolicited : es_rnic_pkg::Send;
       job.untagged = 1'b1;
       job.stag = '0;
+      if (opcode == es_rnic_pkg::WqeSendInvalidate) begin
+        job.opcode = flags[2] ? es_rnic_pkg::SendSolicitedInvalidate : es_rnic_pkg::SendInvalidate;
+        job.stag   = now[255:224];
+      end
       job.to = {msn0[slot], 32'b0};
     end
     if (is_read) begin
@@ -302,8 +232,21 @@ module es_rnic_requester #(
     late  = {job.body[223:96]};
     // What is not allowed, and is on its way, asks for nothing.
     if (status != '0) late[31:0] = '0;
-    job_valid = go && !gone_early && status == '0 && opcode != es_rnic_pkg::WqeNothing;
-    sends = go && (job_valid || gone_early);
+    starts = go && !now_void && !gone_early && status == '0 && opcode != es_rnic_pkg::WqeNothing;
+    sends  = starts || (go && gone_early);
+    // The flag in the peer's memory: a Write of its own.
+    if (flag_go) begin
+      job.opcode = es_rnic_pkg::Write;
+      job.untagged = 1'b0;
+      job.qn = '0;
+      job.stag = flag_now.stag;
+      job.to = flag_now.to;
+      job.length = '0;
+      job.body = 416'(flag_now.value);
+      job.body_bytes = 6'd8;
+      job.tail_bytes = '0;
+    end
+    job_valid = starts || flag_go;
 
     sink0 = sge0;
     sink1 = sge1;
@@ -318,14 +261,16 @@ module es_rnic_requester #(
     note_message = message[slot] + 32'(sends);
     note_status = status;
     note_read = sends && is_read && status == '0;
+    note_flags = flags[4] && status == '0;
   end
-  assign wqe_taken  = go && (!job_valid || job_ready);
-  assign sink_valid = wqe_taken && note_read;
+  assign wqe_taken = go && (!starts || job_ready);
+  assign sink_valid = wqe_taken && note_read && !now_void;
   assign late_valid = wqe_taken && gone_early;
-  assign note_valid = wqe_taken;
+  assign note_valid = wqe_taken && !now_void;
+  // One job at a time, so that the one begun last is known.
+  assign free = !busy || (done && done_cause == es_rnic_pkg::Fine);
 
   always_ff @(posedge clk) begin
-    job_failed <= done && busy && done_cause != es_rnic_pkg::Fine;
     if (done) busy <= 1'b0;
     if (early_valid && early_ready) gone_early <= 1'b1;
     if (done && busy && done_cause != es_rnic_pkg::Fine) broken[job_slot] <= 1'b1;
@@ -333,7 +278,7 @@ module es_rnic_requester #(
     if (enter_valid && enter_state == es_rnic_pkg::Reset) broken[enter_slot] <= 1'b0;
     if (wqe_taken) begin
       gone_early <= 1'b0;
-      if (job_valid) begin
+      if (starts) begin
         busy <= 1'b1;
         job_slot <= slot;
       end
@@ -346,6 +291,11 @@ module es_rnic_requester #(
         end
       end
     end
+    if (flag_go && job_ready) begin
+      busy <= 1'b1;
+      job_slot <= flag_slot;
+    end
+    if (flags_valid && flags_has_remote) message[flags_slot] <= message[flags_slot] + 1'b1;
     if (enter_valid && enter_state == es_rnic_pkg::Rtr) begin
       message[enter_slot] <= enter_first;
       msn0[enter_slot] <= 32'd1;
@@ -358,6 +308,87 @@ module es_rnic_requester #(
       for (int i = 0; i < QPS; i++) serial[i] <= '0;
     end
   end
+
+  // ---- further blocks --------------------------------------------------------------------------------------------------------------------
+
+  logic [3:0] rows_left;
+  logic rows_inline, rows_flags;  // what they are; neither: of a WQE that failed
+  logic is_flag_row, flag_bad, flags_pull;
+  logic [QPS-1:0] pulls, sending, flag_wants;
+  es_rnic_pkg::flag_t remote[QPS];
+
+  assign is_flag_row = rows_flags && rows_left == 4'd1;
+  assign tail_data = further;
+  assign tail_valid = posting && further_valid && rows_inline && !is_flag_row;
+  assign further_ready = posting && (!tail_valid || tail_ready);
+
+  always_ff @(posedge clk) begin
+    if (further_valid && further_ready) begin
+      rows_left <= rows_left - 1'b1;
+      if (rows_left == 4'd1) posting <= 1'b0;
+    end
+    if (wqe_taken && !now_cut && now[19:16] != 4'd1) begin
+      posting <= 1'b1;
+      rows_left <= now[19:16] - 1'b1;
+      rows_inline <= is_inline && status == '0 && !now_void;
+      rows_flags <= note_flags && !now_void;
+      flags_slot <= slot;
+      flags_pull <= is_read;
+    end
+    if (rst) posting <= 1'b0;
+  end
+
+  assign flags_local = {further[191:128], further[127:64], further[63:32]};
+  assign flags_valid = further_valid && further_ready && is_flag_row;
+  assign flag_bad = (further[0] && further[66:64] != '0) || (further[1] && further[258:256] != '0);
+  assign flags_has_local = further[0] && !flag_bad;
+  assign flags_has_remote = further[1] && !flag_bad;
+
+  always_comb begin
+    late_fails  = 1'b0;
+    late_slot   = job_slot;
+    late_status = 8'd4;
+    if (done && busy && done_cause != es_rnic_pkg::Fine) late_fails = 1'b1;
+    else if (flags_valid && flag_bad) begin
+      late_fails  = 1'b1;
+      late_slot   = flags_slot;
+      late_status = 8'd2;
+    end
+  end
+
+  for (genvar i = 0; i < QPS; i++) begin : gen_sending
+    assign sending[i] = (states[4*i+:4] == es_rnic_pkg::Rts || states[4*i+:4] == es_rnic_pkg::Sqd) && !broken[i];
+  end
+  // Flags that wait leave one after the other, before the next WQE begins.
+  assign flag_wants = parked & sending & ~(pulls & unanswered);
+  always_comb begin
+    flag_slot = '0;
+    for (int i = QPS - 1; i >= 0; i--) if (flag_wants[i]) flag_slot = QW'(i);
+  end
+  assign flag_now = remote[flag_slot];
+  assign flag_go  = |flag_wants && free && !gone_early && !posting;
+
+  always_ff @(posedge clk) begin
+    parked <= parked & sending;
+    if (flag_go && job_ready) parked[flag_slot] <= 1'b0;
+    if (flags_valid && flags_has_remote) begin
+      parked[flags_slot] <= 1'b1;
+      pulls[flags_slot]  <= flags_pull;
+      remote[flags_slot] <= {further[383:320], further[319:256], further[223:192]};
+    end
+    if (rst) parked <= '0;
+  end
+
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!rst) begin
+      // A WQE begins alone: its job and its rows are those that come next.
+      one_at_a_time : assert (!(wqe_taken && (posting || flag_go)));
+      a_flag_is_the_last_row : assert (!flags_valid || rows_left == 4'd1);
+      nothing_begins_behind_a_flag : assert (!(note_valid && sends && parked[note_slot]));
+    end
+  end
+`endif
 
   assign enter_first = of_entering.first_sent;
   es_rnic_context #(

@@ -13,7 +13,7 @@ module es_rnic_segments #(
     input wire clk,
     input wire rst,
 
-    input wire [13:0] segment_bytes,  // most data of a segment, a multiple of 8
+    input wire [13:0] segment_bytes,  // most data of a segment, a multiple of 8, at least what a WQE holds inline
 
     input wire        w_smt,
     input wire        w_pbl,
@@ -28,6 +28,11 @@ module es_rnic_segments #(
     input  wire es_rnic_pkg::job_t job,
     input  wire                    job_valid,
     output logic                   job_ready,
+
+    // What is behind the bodies of jobs (tail_bytes), 64 bytes a row; each job begins with a row.
+    input  wire  [511:0] tail_data,
+    input  wire          tail_valid,
+    output logic         tail_ready,
 
     // A Read Request whose last 16 bytes (length, source) come later: it begins to leave before its WQE has come whole.
     input  wire es_rnic_pkg::job_t         early,
@@ -78,6 +83,7 @@ module es_rnic_segments #(
     logic              untagged;
     logic              last;      // ends the segment
     logic              fill;      // zeros in place of what is read
+    logic              tail;      // rows of inline data in place of what is read
     logic              late;      // its last 16 bytes come beside
     logic              head;
   } op_t;
@@ -91,6 +97,7 @@ module es_rnic_segments #(
     Check,
     Piece,
     Fill,
+    Tail,
     End
   } state_t;
 
@@ -122,15 +129,17 @@ module es_rnic_segments #(
   logic [LC:0] to_cut, piece;
   logic put_early, late_waits, late_have;
   logic [127:0] late_kept;
-  logic put_urgent, put_head, put_piece, put_fill, can_put;
+  logic put_urgent, put_head, put_piece, put_fill, put_tail, can_put;
+  logic has_data;
+  logic at_once;  // a job with a body begins to leave in the clock in which it is taken
 
   // A head is put with its record; a piece with its read.
   assign can_put = op_ready && seg_ready && (!m_axi_arvalid || m_axi_arready);
 
   always_comb begin
-    source = urgent_valid ? urgent : state == Idle ? early : now;
-    last = urgent_valid || put_early || left <= 32'(segment_bytes);
-    data_bytes = urgent_valid || put_early || now.body_bytes != 0 ? '0 : last ? left[13:0] : segment_bytes;
+    source = urgent_valid ? urgent : state != Idle ? now : early_valid ? early : job;
+    last = urgent_valid || state == Idle || left <= 32'(segment_bytes);
+    data_bytes = urgent_valid || state == Idle || now.body_bytes != 0 ? '0 : last ? left[13:0] : segment_bytes;
     header = es_rnic_pkg::ddp_header(source.qp, source.untagged, last, source.opcode, source.stag, source.qn, source.to);
     // The address is used in the clock in which it is found.
     from_now = found ? address : from;
@@ -145,9 +154,11 @@ module es_rnic_segments #(
   // An urgent job goes out whenever no segment is begun.
   assign put_urgent = urgent_valid && (state == Idle || state == Segment) && can_put;
   assign may_head = state == Segment || (state == Check && checked && cause == es_rnic_pkg::Fine && segment_left == '0);
-  assign put_head = may_head && !urgent_valid && can_put;
+  assign at_once = job_valid && job_ready && job.body_bytes != '0;
+  assign put_head = (may_head || at_once) && !urgent_valid && can_put;
   assign put_piece = state == Piece && here && !absent && can_put;
   assign put_fill = state == Fill && can_put;
+  assign put_tail = state == Tail && op_ready;
   assign urgent_ready = put_urgent;
   assign put_early = early_valid && state == Idle && !urgent_valid && !late_waits && can_put;
   assign early_ready = put_early;
@@ -158,21 +169,27 @@ module es_rnic_segments #(
     op.head = put_urgent || put_early || put_head;
     op.late = put_early;
     op.fill = put_fill;
+    op.tail = put_tail;
     op.untagged = source.untagged;
     if (op.head) begin
       op.bytes = source.untagged ? {source.body, header} : {32'b0, source.body, header[127:0]};
       op.count = (source.untagged ? (LC + 1)'(20) : (LC + 1)'(16)) + (LC + 1)'(source.body_bytes);
-      op.last  = data_bytes == '0;
+      op.last  = data_bytes == '0 && source.tail_bytes == '0;
+    end else if (op.tail) begin
+      op.count = (LC + 1)'(now.tail_bytes);
+      op.last  = 1'b1;
     end else begin
       op.count = piece;
       if (!put_fill) op.offset = from_now[LB-1:0];
       op.last = 14'(piece) == segment_left;
     end
   end
-  assign op_valid = put_urgent || put_early || put_head || put_piece || put_fill;
-  assign seg = {16'(op.count) + 16'(data_bytes), source.peer, source.stream};
+  assign op_valid = put_urgent || put_early || put_head || put_piece || put_fill || put_tail;
+  assign seg = {16'(op.count) + 16'(data_bytes) + 16'(source.tail_bytes), source.peer, source.stream};
   assign stat_segment = put_urgent || put_early || put_head;
-  assign stat_bytes = data_bytes;
+  // A body is data, but in a Read Request.
+  assign has_data = put_head && source.opcode != es_rnic_pkg::ReadRequest;
+  assign stat_bytes = has_data ? data_bytes + 14'(source.body_bytes) + 14'(source.tail_bytes) : '0;
 
   always_ff @(posedge clk) begin
     done <= 1'b0;
@@ -233,6 +250,7 @@ module es_rnic_segments #(
         segment_left <= segment_left - 14'(piece);
         if (14'(piece) == segment_left) state <= End;
       end
+      Tail: if (put_tail) state <= End;
       End: begin
         done  <= 1'b1;
         state <= Idle;
@@ -244,7 +262,11 @@ module es_rnic_segments #(
       left <= left - 32'(data_bytes);
       if (now.untagged) now.to[31:0] <= now.to[31:0] + 32'(data_bytes);
       else now.to <= now.to + 64'(data_bytes);
-      state <= data_bytes == '0 ? End : Piece;
+      state <= source.tail_bytes != '0 ? Tail : data_bytes == '0 ? End : Piece;
+      if (at_once && source.tail_bytes == '0) begin
+        done  <= 1'b1;
+        state <= Idle;
+      end
     end
     if (rst) begin
       state <= Idle;
@@ -330,6 +352,10 @@ module es_rnic_segments #(
   logic begun, ready, ends, give, head_here;
   logic [DATA_W-1:0] pack_data;
   logic [383:0] late_view;
+  logic [511:0] row;
+  logic row_valid, row_taken;
+  localparam int WORDS = 512 / DATA_W;
+  logic [(WORDS > 1 ? $clog2(WORDS) : 1)-1:0] word;  // of the row
 
   assign rest = made.count - gone;
   // A head begins with the bytes that leave the rest of its header whole beats.
@@ -345,11 +371,27 @@ module es_rnic_segments #(
     if (made.head) pack_data = head_bytes[DATA_W-1:0];
     if (made.late) pack_data = DATA_W'({128'b0, late_view} >> {gone[5:0], 3'b000});
     if (made.fill) pack_data = '0;
+    if (made.tail) pack_data = row[DATA_W*word+:DATA_W];
   end
   assign head_here = !made.late || gone + (LC + 1)'(step) <= (LC + 1)'(32) || late_have || late_valid;
-  assign give = made_valid && (made.head ? head_here : made.fill || m_axi_rvalid);
+  assign give = made_valid && (made.head ? head_here : made.tail ? row_valid : made.fill || m_axi_rvalid);
   assign made_ready = give && ready && ends;
-  assign m_axi_rready = made_valid && !made.head && !made.fill && ready;
+  assign m_axi_rready = made_valid && !made.head && !made.fill && !made.tail && ready;
+  assign row_taken = give && ready && made.tail && (ends || 32'(word) == WORDS - 1);
+
+  es_fifo #(
+      .WIDTH(512),
+      .DEPTH(8)
+  ) rows (
+      .clk,
+      .rst,
+      .s_data (tail_data),
+      .s_valid(tail_valid),
+      .s_ready(tail_ready),
+      .m_data (row),
+      .m_valid(row_valid),
+      .m_ready(row_taken)
+  );
 
   always_ff @(posedge clk) begin
     if (put_early) late_waits <= 1'b1;
@@ -361,6 +403,7 @@ module es_rnic_segments #(
       late_waits <= 1'b0;
       late_have  <= 1'b0;
     end
+    if (give && ready && made.tail) word <= row_taken ? '0 : word + 1'b1;
     if (give && ready) begin
       gone   <= ends ? '0 : gone + (LC + 1)'(step);
       begun  <= !ends;
@@ -368,6 +411,7 @@ module es_rnic_segments #(
     end
     if (rst) begin
       gone <= '0;
+      word <= '0;
       begun <= 1'b0;
       late_waits <= 1'b0;
       late_have <= 1'b0;

@@ -1,7 +1,7 @@
 // Write side of the DMA controller: data of received segments in order, tokens behind them, CQEs between them.
 //
-// A token comes out when all data in front of it are in memory (their write responses have come): acknowledgement, CQE and Read begin there.
-// Data go with no clock between pieces.
+// A flag is a beat of 8 bytes; a CQE behind it is written when it is in memory. A token comes out when all data in front of it are in memory (their write
+// responses have come): acknowledgement, CQE and Read begin there. Data go with no clock between pieces.
 module es_rnic_write #(
     parameter int DATA_W = 64
 ) (
@@ -26,6 +26,7 @@ module es_rnic_write #(
     input  wire  [255:0] cqe_data,
     input  wire  [ 15:0] cqe_vector,
     input  wire          cqe_irq,
+    input  wire          cqe_flag,     // 8 bytes
     input  wire          cqe_valid,
     output logic         cqe_ready,
 
@@ -67,19 +68,23 @@ module es_rnic_write #(
   logic [DATA_W/8-1:0] cqe_strb;
   logic [15:0] asked, answered;  // bursts
   logic take_data, take_token, take_cqe, waits_ready;
+  logic is_flag, flag_there;
+  logic [15:0] flag_after, flag_lag;  // bursts
 
   assign m_axi_bready = 1'b1;
   assign m_axi_wvalid = state == Data ? s_valid : state == Cqe;
   assign m_axi_wdata = state == Data ? s_data : cqe_left[DATA_W-1:0];
   assign m_axi_wstrb = state == Data ? s_strb : cqe_strb;
-  assign m_axi_wlast = state == Data ? s_last : beat == 8'(CB - 1);
+  assign m_axi_wlast = state == Data ? s_last : is_flag || beat == 8'(CB - 1);
   assign s_ready = state == Data && m_axi_wready;
   assign ends = m_axi_wvalid && m_axi_wready && m_axi_wlast;
   assign free = (state == Idle || ends) && (!m_axi_awvalid || m_axi_awready);
 
-  assign take_cqe = free && cqe_valid;
+  assign flag_lag = answered - flag_after;
+  assign flag_there = !flag_lag[15];
+  assign take_cqe = free && cqe_valid && (cqe_flag || flag_there);
   assign cqe_ready = take_cqe;
-  assign take_data = free && !cqe_valid && c_valid && !c_is_token;
+  assign take_data = free && !take_cqe && c_valid && !c_is_token;
   assign take_token = c_valid && c_is_token && waits_ready;
   assign c_ready = take_data || take_token;
 
@@ -105,10 +110,19 @@ module es_rnic_write #(
       m_axi_awvalid <= 1'b1;
       state <= Cqe;
       beat <= '0;
+      is_flag <= cqe_flag;
       // 32 bytes, aligned to 32: in the upper half of a beat of 64.
       if (B == 64 && cqe_address[5]) cqe_left <= {cqe_data, 256'b0};
       else cqe_left <= {256'b0, CB > 1 ? {cqe_data[127:0], cqe_data[255:128]} : cqe_data};
       cqe_strb <= B == 64 ? (cqe_address[5] ? ~(B'(0)) << 32 : ~(~(B'(0)) << 32)) : '1;
+      if (cqe_flag) begin
+        m_axi_awaddr <= {cqe_address[63:LB], LB'(0)};
+        m_axi_awburst <= Incr;
+        m_axi_awlen <= '0;
+        cqe_left <= 512'(cqe_data[63:0]) << {cqe_address[LB-1:0], 3'b000};
+        cqe_strb <= B'(8'hFF) << cqe_address[LB-1:0];
+        flag_after <= asked + 1'b1;
+      end
     end
     asked <= asked + 16'(take_data || take_cqe);
     answered <= answered + 16'(m_axi_bvalid);
@@ -117,6 +131,7 @@ module es_rnic_write #(
       state <= Idle;
       asked <= '0;
       answered <= '0;
+      flag_after <= '0;
     end
   end
 
@@ -150,7 +165,7 @@ module es_rnic_write #(
       .clk,
       .rst,
       .s_data ({asked + 1'b1, cqe_vector}),
-      .s_valid(take_cqe && cqe_irq),
+      .s_valid(take_cqe && cqe_irq && !cqe_flag),
       .s_ready(irq_room),
       .m_data ({irq_after, irq_vector}),
       .m_valid(irq_waiting),

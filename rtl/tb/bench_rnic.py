@@ -1,4 +1,4 @@
-"""Figures of es_rnic in clocks, beside a memory of exact latency: written to the file that RTL_FIGURES names, as JSON."""
+"""Figures and timing of es_rnic in clocks, beside a memory of exact latency: written to the file that RTL_FIGURES names, as JSON."""
 
 import json
 import os
@@ -54,6 +54,39 @@ class Exact(Rnic):
             if dut.s_axil_awvalid.value and dut.s_axil_awready.value and int(dut.s_axil_awaddr.value) >> 23 == 1:
                 self.doorbells.append(self.clock)
 
+    async def rows(self, quiet=40):
+        """What happens clock by clock until nothing happens any more: row -> clocks, from the first doorbell or word of the link on."""
+        dut, rows, clock, last = self.dut, {}, 0, 0
+        send, receive = dut.rnic.sender.translate, dut.rnic.receiver.translate
+        words, heads = 0, -(-16 // self.width)
+        while clock - last < quiet:
+            await RisingEdge(dut.clk)
+            door = dut.s_axil_awvalid.value and dut.s_axil_awready.value and int(dut.s_axil_awaddr.value) >> 23 == 1
+            comes = dut.s_axis_tvalid.value and dut.s_axis_tready.value
+            leaves = dut.m_axis_tvalid.value
+            untagged = leaves and not words and not int(dut.m_axis_tdata.value) >> 23 & 1
+            if untagged:
+                heads = -(-20 // self.width)
+            seen = {
+                "doorbell, store": door, "WQE asked for": dut.arvalid[1].value, "WQE comes": dut.rvalid[1].value,
+                "segment comes": comes, "STag looked up": send.valid.value or receive.valid.value, "it passes": send.checked.value or receive.checked.value,
+                "data asked for": dut.arvalid[0].value, "data come": dut.rvalid[0].value and dut.rready[0].value,
+                "header leaves": leaves and words < heads, "data leave": leaves and words >= heads,
+                "data into memory": dut.w_valid.value and dut.rnic.writer.state.value == 1, "CQE into memory": dut.rnic.writer.state.value == 2,
+            }
+            if leaves:
+                words = 0 if dut.m_axis_tlast.value else words + 1
+                heads = -(-16 // self.width) if not words else heads
+            if not rows and not door and not comes:
+                last = clock
+                continue
+            for name, happens in seen.items():
+                if happens:
+                    rows.setdefault(name, []).append(clock)
+                    last = clock
+            clock += 1
+        return rows
+
     async def idle(self, quiet=60):
         """Until nothing has moved for a while."""
         while True:
@@ -103,6 +136,23 @@ async def latencies(dut):
     await core.post(2, send_wqe(rnic.READ, 1, [sge(SINK, core.region, 1024)], (5, 0)))
     await core.idle()
     note("read", core.out[-1][0] - core.doorbells[0])
+    # PUSH: a Write with a flag for either side. The Read before it stays unanswered.
+    core.out.clear()
+    core.doorbells.clear()
+    tell = ((core.region, SOURCE, 1), (5, 0, 2))
+    await core.post(2, send_wqe(rnic.WRITE, 1, [sge(SOURCE, core.region, 1024)], (5, 0), tell=tell))
+    await core.idle()
+    note("push", core.out[header][0] - core.doorbells[0])
+    assert core.out[-1][1] and sum(last for _, last in core.out) == 2, "data and flag"
+    # BOTF and AOTF: to the first word of the header.
+    for name, send in (("botf", core.kick(2, send_wqe(rnic.WRITE, 1, (), (5, 0), inline=bytes(300)))), ("aotf", core.store(2, 0, 7))):
+        await core.prepare(2, 0, send_wqe(rnic.WRITE, 1, (), (5, 0), inline=bytes(8)))
+        await core.idle()
+        core.out.clear()
+        core.doorbells.clear()
+        await send
+        await core.idle()
+        note(name, core.out[0][0] - core.doorbells[-1])
     core.put.clear()
     core.came.clear()
     core.inject(segment(2, 0, bytes(1024), tagged=(core.region, SINK)))
@@ -111,10 +161,36 @@ async def latencies(dut):
 
 
 @cocotb.test()
+async def diagrams(dut):
+    """A Write of 64 bytes and its Acknowledge, a Read of as many and its Response."""
+    core = await connected(dut)
+    parts = {}
+
+    async def draw(name, cause):
+        watcher = cocotb.start_soon(core.rows())
+        await cause()
+        parts[name] = await watcher
+
+    async def come(packet):
+        core.inject(packet)
+
+    await draw("Write", lambda: core.post(2, send_wqe(rnic.WRITE, 1, [sge(SOURCE, core.region, 64)], (5, 0))))
+    await draw("its Acknowledge", lambda: come(segment(2, 13, untagged=(0, 4, 2, 0))))
+    await draw("Read", lambda: core.post(2, send_wqe(rnic.READ, 2, [sge(SINK, core.region, 64)], (5, 0))))
+    await come(segment(2, 13, untagged=(0, 4, 3, 0)))
+    await core.idle()
+    await draw("its Response", lambda: come(segment(2, 2, bytes(64), tagged=(0xF << 28, 0))))
+    await core.prepare(2, 0, send_wqe(rnic.WRITE, 3, (), (5, 0), inline=bytes(8)))
+    await core.idle()
+    await draw("AOTF", lambda: core.store(2, 0, 7))
+    note("diagrams", parts)
+
+
+@cocotb.test()
 async def send_throughput(dut):
     core = await connected(dut)
     message, curve = 1, {}
-    for size, count in [(256, 15), (512, 15), (1024, 15), (2048, 12), (4096, 8), (16384, 4), (65536, 3)]:
+    for size, count in [(64, 15), (128, 15), (256, 15), (512, 15), (1024, 15), (2048, 12), (4096, 8), (16384, 4), (65536, 3)]:
         core.out.clear()
         await core.post(2, *(send_wqe(rnic.WRITE, turn, [sge(SOURCE, core.region, size)], (5, 0), flags=0) for turn in range(count)))
         await core.idle()
@@ -130,7 +206,7 @@ async def send_throughput(dut):
 async def receive_throughput(dut):
     core = await connected(dut)
     curve = {}
-    for size, count in [(256, 15), (512, 15), (1024, 15), (1472, 10), (2048, 12), (4096, 8), (16384, 4), (65536, 2)]:
+    for size, count in [(64, 15), (128, 15), (256, 15), (512, 15), (1024, 15), (1472, 10), (2048, 12), (4096, 8), (16384, 4), (65536, 2)]:
         core.put.clear()
         core.came.clear()
         for _ in range(count):

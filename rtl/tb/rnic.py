@@ -8,13 +8,15 @@ from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 
 from axis import Sink, Source, start
+from coverage_rnic import cover, cover_leaving, cover_wqe
 
 BAR0, BAR2, BAR4 = 0 << 23, 1 << 23, 2 << 23
 SMT, PBL, CMT, QPC = (BAR4 + (place << 20) for place in range(4))
 RESET, INIT, RTR, RTS, SQD, SQE, ERROR = range(7)
 LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE = 1, 2, 4
-WRITE, SEND, READ, NOTHING = 0, 2, 5, 10
-SIGNALED, FENCE, SOLICITED, INLINE = 1, 2, 4, 8
+WRITE, SEND, SEND_INVALIDATE, READ, NOTHING = 0, 2, 4, 5, 10
+SIGNALED, FENCE, SOLICITED, INLINE, FLAGS = 1, 2, 4, 8, 16
+BOTF_KICK, BOTF, AOTF, HEADERS = 0x020, 0x400, 0x800, 0xC00
 PEER, STREAM = 7, 5
 SQ, RQ, CQ = 0x10000, 0x20000, 0x30000  # rings of QP n at + n * 0x1000
 LOG2 = 5
@@ -24,10 +26,20 @@ def sge(to=0, stag=0, length=0):
     return struct.pack("<QII", to, stag, length)
 
 
-def send_wqe(opcode, identifier, sges=(), remote=(0, 0), flags=SIGNALED, inline=b""):
-    """`remote`: STag, TO. `sges`: bytes of each."""
-    head = struct.pack("<BBBBIQQII", opcode, flags | (INLINE if inline else 0), 1, len(sges), len(inline), identifier, remote[1], remote[0], 0)
-    return (head + (inline or b"".join(sges))).ljust(64, b"\0")
+def send_wqe(opcode, identifier, sges=(), remote=(0, 0), flags=SIGNALED, inline=b"", tell=None, word=0):
+    """`remote`: STag, TO. `sges`: bytes of each. `tell`: flags of PUSH and PULL, (local, remote), each None or (STag, TO, value).
+    `word`: STag to be invalidated."""
+    body = inline or b"".join(sges)
+    body = body.ljust(32 + -(-max(len(body) - 32, 0) // 64) * 64, b"\0")
+    if tell is not None:
+        local, far = tell
+        which = int(local is not None) | int(far is not None) << 1
+        body += struct.pack("<IIQQIIQQ", which, *(local or (0, 0, 0)), (far or (0, 0, 0))[0], 0, *(far or (0, 0, 0))[1:]).ljust(64, b"\0")
+        flags |= FLAGS
+    head = struct.pack(
+        "<BBBBIQQII", opcode, flags | (INLINE if inline else 0), 1 + (len(body) - 32) // 64, len(sges), len(inline), identifier, remote[1], remote[0], word,
+    )
+    return head + body
 
 
 def receive_wqe(identifier, sges):
@@ -75,12 +87,14 @@ class Rnic:
                     records += 1
                     assert record["length"] == len(packet), "the record tells another length than its bytes have"
                     self.sent.append((record["peer"], packet))
+                    cover_leaving(packet)
                     if self.loop:
                         self.inject(packet, record["peer"])
                     packet = b""
 
     def inject(self, packet, peer=PEER):
         """A segment from the link."""
+        cover(f"opcode {packet[3] & 15 if len(packet) > 3 else 'without'} comes")
         self.heads.queue.append({"length": len(packet), "peer": peer})
         for place in range(0, len(packet), self.width):
             part = packet[place : place + self.width]
@@ -133,11 +147,41 @@ class Rnic:
 
     async def post(self, number, *wqes, ring=True):
         for wqe in wqes:
+            cover_wqe(wqe, "from the ring")
+        for block in (wqe[at : at + 64] for wqe in wqes for at in range(0, len(wqe), 64)):
             place = SQ + number * 0x1000 + 64 * (self.posted[number] % (1 << LOG2))
-            self.memory[place : place + 64] = wqe
+            self.memory[place : place + 64] = block
             self.posted[number] += 1
         if ring:
             await self.host.write_dword(BAR2 + 4096 * number, self.posted[number] & 0xFFFF)
+
+    async def kick(self, number, wqe, blocks=None, pick=None):
+        """BOTF: the WQE into the window, in pieces of any order if `pick` shuffles them, and the kick."""
+        cover_wqe(wqe, "kicked")
+        page = BAR2 + 4096 * number
+        pieces = [(at, wqe[at : at + 8]) for at in range(0, len(wqe), 8)]
+        if pick:
+            pieces = [(at + half, part[half : half + 4]) for at, part in pieces for half in (0, 4)] if pick.random() < 0.3 else pieces
+            pick.shuffle(pieces)
+        for at, part in pieces:
+            await self.host.write(page + BOTF + at, part)
+        await self.host.write_dword(page + BOTF_KICK, len(wqe) // 64 if blocks is None else blocks)
+
+    async def prepare(self, number, place, wqe):
+        """A header of AOTF."""
+        cover_wqe(wqe, "stored")
+        await self.host.write(BAR2 + 4096 * number + HEADERS + 64 * place, wqe)
+
+    async def store(self, number, place, value):
+        """AOTF."""
+        await self.host.write_qword(BAR2 + 4096 * number + AOTF + 8 * place, value)
+
+    async def dropped(self, number):
+        """On-the-fly sends that were dropped, by QP_STATUS."""
+        count = (await self.host.read_qword(BAR2 + 4096 * number + 0x018)) >> 48
+        if count:
+            cover("dropped: on the fly")
+        return count
 
     async def fill(self, number, *wqes):
         for wqe in wqes:
@@ -156,6 +200,7 @@ class Rnic:
                 self.seen[cq] += 1
                 entry = self.memory[place : place + 32]
                 identifier, status, opcode = struct.unpack_from("<QBB", entry)
+                cover(f"{'receive' if opcode & 0x80 else 'send'} CQE of status {status}")
                 qp, = struct.unpack_from("<H", entry, 12)
                 count, word = struct.unpack_from("<II", entry, 16)
                 await self.host.write_qword(BAR2 + 4096 * qp + 8, cq | self.seen[cq] << 32)

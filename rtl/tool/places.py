@@ -21,6 +21,7 @@ class Block:
         self.top = entry.get("top", f"es_{self.name}")
         self.sources = [RTL / source for source in entry["sources"]]
         self.tests = entry.get("tests")
+        self.coverage = entry.get("coverage")
         self.grid = entry.get("grid", {})
         self.fast = entry.get("fast", [])
         self.prove = entry.get("prove")
