@@ -53,10 +53,13 @@ pub use routes::Routes;
 
 pub use session::{DeadReason, Deliver, Full, Session, State};
 
+/// The check of frames, by the carry-less multiplication of the processor where it has one.
+pub(crate) use crc_fast::crc32_iscsi as crc32c;
+
 /// Decodes a frame that a Port received, and holds it against its check: what this returns is for
 /// [`Session::handle_frame`] or [`Listener::handle_hello`].
 pub fn parse_frame(frame: &[u8]) -> Result<(Header, &[u8]), Error> {
-    Header::parse_checked(frame, crc32c::crc32c)
+    Header::parse_checked(frame, crc32c)
 }
 
 /// Whether `a` comes before `b` in a row of sequences that wraps: by less than half of their range.

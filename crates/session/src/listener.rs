@@ -142,7 +142,7 @@ impl<A: Copy + Eq> Listener<A> {
         let reply = reply.get_mut(..bytes)?;
         let at = answer.emit(reply)?;
         self.config.hello().emit(reply.get_mut(at..)?)?;
-        put_check(reply, crc32c::crc32c)?;
+        put_check(reply, crate::crc32c)?;
         entry.replies += 1;
         entry.last_tx_ns = now_ns.max(entry.last_tx_ns + 1);
         Some(bytes)

@@ -384,7 +384,7 @@ impl Pack {
     pub(crate) fn emit(&mut self, sequence: u32, header: &frame::Header) {
         let range = self.range(sequence, header.len());
         let frame = &mut self.buffer[range];
-        let written = header.emit(frame).and_then(|_| frame::put_check(frame, crc32c::crc32c));
+        let written = header.emit(frame).and_then(|_| frame::put_check(frame, crate::crc32c));
         debug_assert!(written.is_some());
     }
 

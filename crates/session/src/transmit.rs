@@ -183,7 +183,7 @@ impl Session {
         let Some(bytes) = self.control.get_mut(start..).and_then(body) else { return false };
         header.body_len = bytes as u16;
         let Some(frame) = self.control.get_mut(..start + bytes + CHECK_BYTES) else { return false };
-        let written = header.emit(frame).and_then(|_| frame::put_check(frame, crc32c::crc32c));
+        let written = header.emit(frame).and_then(|_| frame::put_check(frame, crate::crc32c));
         if written.is_none() || send(PathId::new(at), &[frame]) == 0 {
             return false;
         }
