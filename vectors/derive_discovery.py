@@ -68,7 +68,7 @@ def heartbeat(role, link, group, interval, sent, generation, all_, first, name, 
 
 
 def order(change, number, to, name, dry_run=False, force=False, group=0, host=0, flags=0, reserved=0, life=0x4142434445464748):
-    code = {"host": 1, "group": 2, "nobody": 3}.get(change, change)
+    code = {"host": 1, "group": 2, "nobody": 3, "anybody": 4}.get(change, change)
     made = pack(
         (8, code), (8, flags | dry_run | force << 1), (16, group), (32, reserved), (64, number), (128, to), (128, host),
     ) + text(name, 32) + pack((64, life))
@@ -137,6 +137,7 @@ def discovery(crc32c):
     good("Order, to a host", "order", order("host", 0x0102030405060708, B, "disk0", host=A))
     good("Order, to a group", "order", order("group", 1, B, "disk0", group=4000, force=True))
     good("Order, to nobody, as a question", "order", order("nobody", 2, B, "disk0", dry_run=True))
+    good("Order, to anybody", "order", order("anybody", 3, B, "disk0"))
     good("Order, reserved and unused bits set", "order", order("nobody", 2, B, "disk0", dry_run=True, force=True, group=5, host=A, reserved=0xFFFFFFFF), canonical=False)
     good("Outcome", "outcome", outcome("done", "none", "none", 0x01020304, 0x1112131415161718, 0x2122232425262728, 0x3132333435363738, A, B, A), sender=B)
     for progress in PROGRESS:
@@ -199,7 +200,7 @@ def discovery(crc32c):
 
     refused("Order without its last byte", "order", order("nobody", 2, B, "disk0")[0][:-1])
     refused("Order, change 0", "order", order(0, 2, B, "disk0"))
-    refused("Order, change 4", "order", order(4, 2, B, "disk0"))
+    refused("Order, change 5", "order", order(5, 2, B, "disk0"))
     refused("Order, to host 0", "order", order("host", 2, B, "disk0"))
     refused("Order, to group 0", "order", order("group", 2, B, "disk0"))
     refused("Order, to group 4001", "order", order("group", 2, B, "disk0", group=4001))

@@ -74,7 +74,7 @@ return function(E)
     N.PORT_KINDS = { "MAC", "UDP over IPv4", "UDP over IPv6", "ring" }
     N.DEVICE_STATES = { [0] = "free", "used", "kept", "moving" }
     N.ASSIGNED = { [0] = "to a group", "to a host", "to nobody" }
-    N.CHANGES = { "to a host", "to a group", "to nobody" }
+    N.CHANGES = { "to a host", "to a group", "to nobody", "to anybody" }
     N.PROGRESS = { "working", "done", "refused", "rolled back" }
     N.REASONS = {
         [0] = "none", "no such device", "no such host", "that host is silent", "another order is under way",

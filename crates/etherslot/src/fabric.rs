@@ -27,6 +27,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A node that has not said by then what became of an order says nothing any more.
 const LATE: Duration = Duration::from_secs(2);
 
+/// To whom a device is assigned that any host may have. A host that is called so is meant by its ID.
+const ANYBODY: &str = "anybody";
+
 /// Which node is asked.
 #[derive(Args)]
 struct Asked {
@@ -57,7 +60,8 @@ struct How {
     /// Tell each step.
     #[arg(long)]
     explain: bool,
-    /// Take the device away from a host that does not give it back in time. What it had not written is lost.
+    /// Take the device away from a host that does not give it back within the `recall` of its box ([fabric], 20 s by default), which is
+    /// waited for first. What it had not written is lost.
     #[arg(long)]
     force: bool,
     /// Wait for so long for the end, an hour at most. What its box has not heard by then, or by Ctrl-C, is withdrawn.
@@ -69,8 +73,9 @@ struct How {
 pub(crate) struct Assign {
     /// The device: its name, BOX/NAME, or its serial number.
     device: String,
-    /// A host, by its name or ID, or a group, 1 to 4000.
-    #[arg(value_name = "HOST|GROUP")]
+    /// A host, by its name or ID; a group, 1 to 4000; or `anybody`: no group and no certain host, any host may have it, and who has it
+    /// keeps it.
+    #[arg(value_name = "HOST|GROUP|anybody")]
     to: String,
     #[command(flatten)]
     how: How,
@@ -126,6 +131,7 @@ impl Assign {
         let to = match number {
             Some(number) if Group::new(number).is_some() => To::Group(number),
             Some(number) => bail!("{number} is no group: groups are 1 to {}", Group::MAX),
+            None if self.to == ANYBODY => To::Anybody,
             None => To::Host(self.to),
         };
         self.how.order(self.device, to)
@@ -201,23 +207,31 @@ impl How {
 fn steps(before: Option<OrderState>, view: &OrderView) -> Vec<String> {
     let OrderView { r#box, device, to, from, elapsed_ms, reason, .. } = view;
     let was_reset = || format!("{box} has reset {device}");
+    let gives_back = |old: &str| {
+        format!("{old} is to give {device} back: a guest that has it is asked to let it go, mounted or not")
+    };
     let mut texts = Vec::new();
     if before.is_none() && view.state != OrderState::Unanswered {
         texts.push(format!("{box} is asked to give {device} to {to}"));
     }
     let is_at = |state| before == Some(state);
-    let begins = matches!(view.state, OrderState::Offered | OrderState::Done) && !is_at(OrderState::Offered);
+    let stays = match to {
+        To::Anybody => true,
+        To::Host(to) => from.as_ref() == Some(to),
+        To::Group(_) | To::Nobody => false,
+    };
+    let begins =
+        !stays && matches!(view.state, OrderState::Offered | OrderState::Done) && !is_at(OrderState::Offered);
     if let Some(from) = from.as_deref().filter(|_| begins) {
         if !is_at(OrderState::Recalling) {
-            texts.push(format!("{from} is to stop using {device} and to give it back"));
+            texts.push(gives_back(from));
         }
         texts.push(was_reset());
     }
     match view.state {
         OrderState::Asked => {}
         OrderState::Recalling => {
-            let old = from.as_deref().unwrap_or("its owner");
-            texts.push(format!("{old} is to stop using {device} and to give it back"));
+            texts.push(gives_back(from.as_deref().unwrap_or("its owner")));
         }
         OrderState::Offered => texts.push(format!("{to} is to take it")),
         OrderState::Done => texts.push(format!("done, under lease epoch {}", view.epoch)),
@@ -242,6 +256,15 @@ fn done(view: &OrderView) -> String {
         };
         return format!("{box}/{device} is nobody's{would}\n");
     }
+    let is_plan = view.dry_run && view.begins_with != Some(Beginning::Nothing);
+    if to == &To::Anybody && !is_plan {
+        let is = if view.dry_run { "would be" } else { "is" };
+        let owner = from.as_ref().map(|owner| format!("{owner} keeps it, then "));
+        return format!(
+            "{box}/{device} {is} anybody's: {}the first host that asks gets it\n",
+            owner.unwrap_or_default()
+        );
+    }
     if !view.dry_run {
         return format!("{box}/{device}: from {old} to {to} in {elapsed_ms} ms, lease epoch {epoch}\n{note}");
     }
@@ -257,7 +280,7 @@ fn done(view: &OrderView) -> String {
     };
     if let (Some(from), Beginning::Recall) = (from, begins_with) {
         line(format!(
-            "{from} stops using it and gives it back; if it does not, all stays as it is, unless --force"
+            "{from} gives it back: a guest that has it is asked to let it go, mounted or not (unmount first); if it does not, all stays as it is, unless --force"
         ));
     }
     if from.is_some() {
@@ -269,6 +292,7 @@ fn done(view: &OrderView) -> String {
         }
         (To::Host(_), None) => line(format!("{to} takes it; if it does not, it is free again")),
         (To::Group(_), _) => line(format!("the host of {to} takes it as soon as it asks")),
+        (To::Anybody, _) => line("the first host that asks gets it".to_owned()),
         (To::Nobody, _) => line("it is nobody's until it is assigned again".to_owned()),
     }
     text + &note
@@ -301,14 +325,14 @@ fn role(role: Role) -> &'static str {
 }
 
 fn state(node: &NodeView) -> String {
-    match node.state {
-        NodeState::Itself if node.is_double => "up (asked), name twice".to_owned(),
+    let state = match node.state {
         NodeState::Itself => "up (asked)".to_owned(),
-        NodeState::Up if node.is_double => "up, name twice".to_owned(),
         NodeState::Up => "up".to_owned(),
+        NodeState::Keyed => "up, with keys; we have none".to_owned(),
         NodeState::Down => format!("silent for {:.1} s", node.silent_ms as f64 / 1e3),
         NodeState::Left => "stopped".to_owned(),
-    }
+    };
+    if node.is_double { state + ", name twice" } else { state }
 }
 
 fn group(group: Option<u16>) -> String {
@@ -479,6 +503,51 @@ mod tests {
         let mut twice = order(To::Nobody, None, OrderState::Done, true);
         twice.begins_with = Some(Beginning::Nothing);
         assert!(done(&twice).ends_with("nothing to do\n"));
+    }
+
+    #[test]
+    fn of_a_device_for_anybody_it_is_said_who_keeps_it() {
+        let free = order(To::Anybody, None, OrderState::Done, false);
+        assert_eq!(done(&free), "box/disk0 is anybody's: the first host that asks gets it\n");
+        let told = steps(None, &order(To::Anybody, Some("a"), OrderState::Done, false));
+        assert_eq!(told.len(), 2, "nothing is taken from a: {told:?}");
+        let mut used = order(To::Anybody, Some("a"), OrderState::Done, true);
+        used.begins_with = Some(Beginning::Nothing);
+        assert!(done(&used).contains("would be anybody's: a keeps it, then the first"));
+        let plan = done(&order(To::Anybody, None, OrderState::Done, true));
+        assert!(plan.ends_with("would go to anybody:\n  1. the first host that asks gets it\n"), "{plan}");
+    }
+
+    #[test]
+    fn a_plan_says_what_the_guest_of_an_owner_is_asked() {
+        let mut plan = order(To::Host("b".to_owned()), Some("a"), OrderState::Done, true);
+        plan.begins_with = Some(Beginning::Recall);
+        let told = done(&plan);
+        assert!(
+            told.contains(
+                "1. a gives it back: a guest that has it is asked to let it go, mounted or not (unmount first)"
+            ),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_state_tells_of_keys_and_of_a_name_that_two_have() {
+        let node = |state, is_double| NodeView {
+            name: "box".to_owned(),
+            id: String::new(),
+            role: Role::Box,
+            group: None,
+            state,
+            is_double,
+            silent_ms: 1500,
+            ways: Vec::new(),
+            session: None,
+            devices: Vec::new(),
+        };
+        assert_eq!(state(&node(NodeState::Itself, true)), "up (asked), name twice");
+        assert_eq!(state(&node(NodeState::Keyed, false)), "up, with keys; we have none");
+        assert_eq!(state(&node(NodeState::Down, false)), "silent for 1.5 s");
     }
 
     #[test]

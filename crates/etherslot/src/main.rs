@@ -58,11 +58,11 @@ enum Command {
     Events(events::Events),
     /// Shows the fabric: hosts, boxes, devices, and who uses what.
     Ls(fabric::Ls),
-    /// Gives a device to a host, or puts it into a group.
+    /// Gives a device to a host, puts it into a group, or makes it anybody's.
     ///
     /// A guest that has it is asked to let it go, and does, mounted or not: what a file system has not written yet is lost. Unmount first.
     Assign(fabric::Assign),
-    /// Takes a device back: nobody has it until it is assigned again.
+    /// Takes a device back: nobody has it until it is assigned again, to a host, a group, or `anybody`.
     ///
     /// A guest that has it is asked to let it go, and does, mounted or not: what a file system has not written yet is lost. Unmount first.
     Release(fabric::Release),

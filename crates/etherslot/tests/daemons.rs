@@ -77,3 +77,34 @@ fn what_keeps_a_daemon_from_starting_is_told_with_a_remedy() {
         assert!(told(&output).contains(remedy), "{arguments:?}: {}", told(&output));
     }
 }
+
+#[test]
+fn a_device_that_was_released_is_anybodys_again_by_an_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("anybody-{}", std::process::id());
+    box_file(folder.path(), "box.toml", &name, "hub");
+    let text = fs::read_to_string(folder.path().join("box.toml")).unwrap();
+    fs::write(folder.path().join("box.toml"), text + "[fabric]\nstate = \"box.leases\"\n").unwrap();
+    let mut io_box = command(folder.path(), &["box", "--config", "box.toml"]);
+    let mut io_box = Daemon(io_box.stderr(Stdio::null()).spawn().unwrap());
+    let ask = |arguments: &[&str]| {
+        let output = command(folder.path(), &[arguments, &["--node", &name]].concat()).output().unwrap();
+        (output.status.success(), told(&output))
+    };
+    let until = Instant::now() + Duration::from_mins(1);
+    while !ask(&["ls"]).0 {
+        assert!(Instant::now() < until && io_box.0.try_wait().unwrap().is_none(), "{}", ask(&["ls"]).1);
+    }
+    for (arguments, said, who) in [
+        (&["release", "buffer"][..], "is nobody's until it is assigned again", "nobody"),
+        (&["assign", "buffer", "anybody", "--dry-run"], "would go to anybody", "nobody"),
+        (&["assign", "buffer", "anybody"], "is anybody's: the first host that asks gets it", "anybody"),
+        (&["assign", "buffer", "7"], "group 7", "its group"),
+        (&["assign", "buffer", "anybody", "--explain"], "is asked to give buffer to anybody", "anybody"),
+    ] {
+        let (is_well, told) = ask(arguments);
+        assert!(is_well && told.contains(said), "{arguments:?}: {told}");
+        let (_, told) = ask(&["ls"]);
+        assert!(told.contains(who), "{arguments:?}: {told}");
+    }
+}

@@ -7,14 +7,12 @@ use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{Device, Group, Header, Heard, MAX_LINKS, Role};
 
 use crate::quality::Quality;
+use crate::twin::Twin;
 
 /// Intervals that are believed: a node can't ask to be waited for longer, nor be found silent sooner.
-const INTERVAL_MS: (u16, u16) = (10, 60_000);
+pub(crate) const INTERVAL_MS: (u16, u16) = (10, 60_000);
 /// Events that wait to be taken; the oldest are dropped and counted.
 const EVENTS: usize = 4096;
-
-/// So many heartbeats are no late ones of a node that was started again: two nodes share an ID.
-pub(crate) const MANY_HEARTBEATS: u32 = 32;
 
 /// How a directory works.
 #[derive(Clone, Debug)]
@@ -80,8 +78,8 @@ pub struct Known<A> {
     pub devices: Vec<Option<Device>>,
     interval_ns: u64,
     sequence: u64,
-    /// Heartbeats of an earlier life while this one is up.
-    earlier: u32,
+    /// Heard of an earlier life while this one is up.
+    twin: Twin<A>,
     ways: [Way<A>; MAX_LINKS],
 }
 
@@ -94,7 +92,7 @@ struct Way<A> {
     quality: Quality,
 }
 
-impl<A: Copy> Known<A> {
+impl<A: Copy + Eq> Known<A> {
     /// Where it is reached now, by its links' numbers, and how good each way is.
     pub fn ways(&self) -> impl Iterator<Item = (usize, A, Quality)> {
         self.ways.iter().enumerate().filter_map(|(link, way)| Some((link, way.address?, way.quality)))
@@ -110,9 +108,15 @@ impl<A: Copy> Known<A> {
         self.devices.iter().flatten().find(|device| device.name == *name)
     }
 
-    /// Whether two nodes speak under this ID.
-    pub fn is_double(&self) -> bool {
-        self.earlier >= MANY_HEARTBEATS
+    /// Whether two nodes speak under this ID now.
+    pub fn is_double(&self, now_ns: u64) -> bool {
+        self.presence == Presence::Up && self.twin.is_there(now_ns)
+    }
+
+    /// Where it is to be told of others: its addresses, and that of another node under its ID.
+    pub(crate) fn ears(&self, now_ns: u64) -> impl Iterator<Item = A> {
+        let twin = self.twin.address(now_ns).filter(|&at| self.ways().all(|(_, address, _)| address != at));
+        self.ways().map(|(_, address, _)| address).chain(twin)
     }
 
     /// The interval of its heartbeats.
@@ -203,7 +207,7 @@ impl<A: Copy + Eq> Directory<A> {
                 devices: Vec::new(),
                 interval_ns: 0,
                 sequence: 0,
-                earlier: 0,
+                twin: Twin::NONE,
                 ways: [silence; MAX_LINKS],
             }
         });
@@ -214,7 +218,9 @@ impl<A: Copy + Eq> Directory<A> {
             || (!is_same_life && (header.life > known.life || known.presence != Presence::Up));
         if !is_fresh {
             self.counters.stale += 1;
-            known.earlier = known.earlier.saturating_add(u32::from(!is_same_life));
+            if !is_same_life {
+                known.twin.hear(now_ns, from, heartbeat.interval_ms);
+            }
             return;
         }
         self.counters.heartbeats += 1;
@@ -225,7 +231,7 @@ impl<A: Copy + Eq> Directory<A> {
         };
         if !is_same_life {
             known.ways = [silence; MAX_LINKS];
-            known.earlier = 0;
+            known.twin = Twin::NONE;
             event = event.or(Some(NodeEvent::Restarted));
         }
         (known.life, known.sequence, known.heard_ns) = (header.life, header.sequence, now_ns);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::twin::MANY_HEARTBEATS;
 use crate::{Announcer, Identity};
 use crc32c::crc32c;
 use etherslot_wire::discovery::{Assigned, DeviceState, Heartbeat, Port, Serial};
@@ -146,9 +147,36 @@ fn two_nodes_that_share_an_id_are_seen_and_one_that_was_started_again_is_not() {
     for _ in 0..MANY_HEARTBEATS {
         hear(&mut directory, 0, &beat(&mut new, &[]));
     }
-    assert!(!directory.get(&BOX).unwrap().is_double());
+    assert!(!directory.get(&BOX).unwrap().is_double(0));
     for _ in 0..MANY_HEARTBEATS {
         hear(&mut directory, 0, &beat(&mut old, &[]));
     }
-    assert!(directory.get(&BOX).unwrap().is_double());
+    assert!(directory.get(&BOX).unwrap().is_double(0));
+}
+
+/// Both beat every 100 ms from `from_ms` to `to_ms`; whether they are seen as two then.
+fn both(directory: &mut Directory<u8>, twins: &mut [Announcer], from_ms: u64, to_ms: u64) -> bool {
+    for now_ns in (from_ms * MS..to_ms * MS).step_by(100 * MS as usize) {
+        for twin in &mut *twins {
+            hear(directory, now_ns, &beat(twin, &[]));
+        }
+        directory.poll(now_ns);
+    }
+    directory.get(&BOX).unwrap().is_double(to_ms * MS)
+}
+
+#[test]
+fn whichever_of_two_that_share_an_id_goes_they_are_two_no_more_soon() {
+    for stays in [0, 1] {
+        let mut directory = directory();
+        let mut twins = [announcer(1), announcer(2)];
+        assert!(both(&mut directory, &mut twins, 0, 4_000));
+        let stays = &mut twins[stays..=stays];
+        assert!(!both(&mut directory, stays, 4_000, 8_000), "the other went without a word");
+        assert_eq!(directory.get(&BOX).unwrap().presence, Presence::Up);
+        assert!(!both(&mut directory, &mut twins, 8_000, 10_000), "it is counted anew");
+        assert!(both(&mut directory, &mut twins, 10_000, 12_000));
+        twins[0].leave(12_000 * MS, &mut |_, frame| hear(&mut directory, 12_000 * MS, frame));
+        assert!(!directory.get(&BOX).unwrap().is_double(12_000 * MS), "it has said that it stops");
+    }
 }

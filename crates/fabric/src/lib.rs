@@ -11,6 +11,7 @@ mod failover;
 mod leases;
 mod member;
 mod quality;
+mod twin;
 
 pub use announcer::{Announcer, Identity};
 pub use asker::{Asked, Asker};

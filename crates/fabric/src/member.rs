@@ -10,8 +10,9 @@ use etherslot_wire::frame::{CHECK_BYTES, MAX_FRAME_BYTES};
 
 use crate::announcer::{Announcer, Identity};
 use crate::asker::{Asked, Asker};
-use crate::directory::{Directory, DirectoryConfig, Known, MANY_HEARTBEATS, Presence};
+use crate::directory::{Directory, DirectoryConfig, Known, Presence};
 use crate::leases::{Key, Leases};
+use crate::twin::Twin;
 
 /// Frames that wait to be sent; more are dropped and counted.
 const OUTBOX: usize = 1024;
@@ -80,6 +81,8 @@ pub struct Member<A> {
     directory: Directory<A>,
     asker: Asker,
     to: Vec<To<A>>,
+    /// Heard under our own ID.
+    twin: Twin<A>,
     is_rendezvous: bool,
     takes_orders: bool,
     outbox: VecDeque<(A, Vec<u8>)>,
@@ -96,6 +99,7 @@ impl<A: Place> Member<A> {
             announcer: Announcer::new(identity, interval_ns, frame_bytes),
             asker: Asker::default(),
             to,
+            twin: Twin::NONE,
             is_rendezvous,
             takes_orders,
             outbox: VecDeque::new(),
@@ -134,8 +138,12 @@ impl<A: Place> Member<A> {
         match header.message {
             Message::Heartbeat => {
                 let Identity { node, life, .. } = *self.identity();
-                self.counters.doubles += u64::from(header.node == node && header.life != life);
-                self.directory.hear(now_ns, *from, true, &header, &Heartbeat::parse(body)?);
+                let heard = Heartbeat::parse(body)?;
+                if header.node == node && header.life != life {
+                    self.counters.doubles += 1;
+                    self.twin.hear(now_ns, *from, heard.heartbeat.interval_ms);
+                }
+                self.directory.hear(now_ns, *from, true, &header, &heard);
                 if self.is_rendezvous {
                     self.relay(from, &header, frame.get(..HEADER_BYTES + body.len() + CHECK_BYTES)?);
                 }
@@ -253,17 +261,30 @@ impl<A: Place> Member<A> {
 
     /// Goes on with everything that can go on. `devices` is the list that is told. True if something was done.
     pub fn poll(&mut self, now_ns: u64, devices: &[Device], leases: Option<&mut Leases>) -> bool {
-        let Self { announcer, to, directory, outbox, counters, .. } = self;
+        let is_due = self.announcer.deadline_ns() <= now_ns;
+        let ears = if is_due { self.ears(now_ns) } else { Vec::new() };
+        let Self { announcer, to, outbox, counters, .. } = self;
         let mut progress = announcer
-            .poll(now_ns, devices, &mut |link, frame| spread(to, directory, outbox, counters, link, frame));
+            .poll(now_ns, devices, &mut |link, frame| spread(to, &ears, outbox, counters, link, frame));
         progress |= self.ask(now_ns, leases);
         progress | self.directory.poll(now_ns)
     }
 
+    /// Addresses that were heard, where not everybody hears a broadcast.
+    fn ears(&self, now_ns: u64) -> Vec<A> {
+        if self.to.iter().all(|to| matches!(to, To::Broadcast(_))) {
+            return Vec::new();
+        }
+        let known = self.directory.nodes().filter(|(_, known)| known.presence == Presence::Up);
+        let heard = known.flat_map(|(_, known)| known.ears(now_ns));
+        heard.chain(self.twin.address(now_ns)).collect()
+    }
+
     /// Says goodbye; the frames leave by [`Member::transmit`].
     pub fn leave(&mut self, now_ns: u64) {
-        let Self { announcer, to, directory, outbox, counters, .. } = self;
-        announcer.leave(now_ns, &mut |link, frame| spread(to, directory, outbox, counters, link, frame));
+        let ears = self.ears(now_ns);
+        let Self { announcer, to, outbox, counters, .. } = self;
+        announcer.leave(now_ns, &mut |link, frame| spread(to, &ears, outbox, counters, link, frame));
     }
 
     /// Hands all frames that wait to `send`, which says whether it took one.
@@ -280,9 +301,9 @@ impl<A: Place> Member<A> {
         progress
     }
 
-    /// Whether another node has this node's ID.
-    pub fn is_double(&self) -> bool {
-        self.counters.doubles >= u64::from(MANY_HEARTBEATS)
+    /// Whether another node has this node's ID now.
+    pub fn is_double(&self, now_ns: u64) -> bool {
+        self.twin.is_there(now_ns)
     }
 
     /// When [`Member::poll`] has something to do.
@@ -317,10 +338,10 @@ fn refused(key: Key) -> Outcome {
     }
 }
 
-/// Puts a heartbeat into the outbox for all that are to hear it on a link.
+/// Puts a heartbeat into the outbox for all that are to hear it on a link; `ears`: those that were heard, on any.
 fn spread<A: Place>(
     to: &[To<A>],
-    directory: &Directory<A>,
+    ears: &[A],
     outbox: &mut VecDeque<(A, Vec<u8>)>,
     counters: &mut Counters,
     link: usize,
@@ -340,8 +361,7 @@ fn spread<A: Place>(
             for &to in list {
                 put(to);
             }
-            let known = directory.nodes().filter(|(_, known)| known.presence == Presence::Up);
-            let heard = known.flat_map(|(_, known)| known.ways()).map(|(_, address, _)| address);
+            let heard = ears.iter().copied();
             heard.filter(|to| to.link() == link && !list.contains(to)).for_each(put);
         }
     }

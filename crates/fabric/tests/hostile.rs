@@ -199,6 +199,48 @@ fn two_who_know_one_address_between_them_hear_each_other_and_one_orders_the_othe
     assert_eq!((outcome.progress, outcome.step), (Progress::Working, Step::Offer));
 }
 
+/// Two of one ID, of which only one knows the other's address, and a box that only they know, in the same way.
+#[test]
+fn two_that_share_an_id_are_told_so_by_themselves_and_by_others_until_one_is_gone() {
+    const SECOND: u64 = 1_000_000_000;
+    let twin = |life, to| {
+        let identity = Identity { life, ..member(2, Role::Host).identity().clone() };
+        Member::new(MemberConfig {
+            identity,
+            interval_ns: SECOND / 10,
+            frame_bytes: 1500,
+            directory: DirectoryConfig::default(),
+            to: vec![To::List(to)],
+            is_rendezvous: false,
+            takes_orders: false,
+        })
+    };
+    // By their addresses: the box, the older one, which the other one and the box get to know by hearing, and the newer one.
+    let mut nodes = [member(1, Role::Box), twin(5, vec![At(0)]), twin(9, vec![At(0), At(1)])];
+    let mut run = |from_ns: u64, to_ns: u64, there: usize| {
+        for now_ns in (from_ns..to_ns).step_by(10_000_000) {
+            let mut letters = Vec::new();
+            for (number, node) in (0..).zip(nodes.iter_mut().take(there)) {
+                node.poll(now_ns, &[], None);
+                node.transmit(&mut |to, frame| {
+                    letters.push((At(number), *to, frame.to_vec()));
+                    true
+                });
+            }
+            for (from, At(to), frame) in letters {
+                if let Some(node) = nodes[..there].get_mut(to as usize) {
+                    node.receive(now_ns, &from, &frame, None);
+                }
+            }
+        }
+        let io_box = nodes[0].directory().get(&NodeId([2; 16])).is_some_and(|known| known.is_double(to_ns));
+        [io_box, nodes[1].is_double(to_ns), nodes[2].is_double(to_ns)]
+    };
+    assert_eq!(run(SECOND, 3 * SECOND, 3), [false; 3]);
+    assert_eq!(run(3 * SECOND, 8 * SECOND, 3), [true; 3]);
+    assert_eq!(run(8 * SECOND, 15 * SECOND, 2)[..2], [false; 2], "the newer one was stopped");
+}
+
 /// Whether a box of this life begins to do what `order` says.
 fn is_begun(life: u64, order: &[u8]) -> bool {
     let mut io_box = living(1, Role::Box, life);

@@ -210,7 +210,7 @@ pub struct DeviceStat {
     pub name: String,
     /// `free`, `used`, `kept` for an owner that is out of reach, `moving`.
     pub state: String,
-    /// Whose it is: the host's name, or its ID.
+    /// Whose it is: the host's name; else the address of its session; else its ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// How often it was given to a host.
@@ -253,6 +253,15 @@ pub struct SlotStat {
 }
 
 impl NodeStat {
+    /// Calls owners of whom only the ID is known by the addresses of their sessions.
+    pub(crate) fn call_owners_by_address(&mut self) {
+        for owner in self.devices.iter_mut().filter_map(|device| device.owner.as_mut()) {
+            if let Some(address) = address_of(&self.sessions, owner) {
+                address.clone_into(owner);
+            }
+        }
+    }
+
     pub(crate) fn new(name: &str, role: Role, now_ns: u64, counters: Counted, links: &Links) -> Self {
         Self {
             name: name.to_owned(),
@@ -348,6 +357,11 @@ impl SessionStat {
             ..self
         }
     }
+}
+
+/// Where the node of this ID is, if there is a session with it.
+pub(crate) fn address_of<'a>(sessions: &'a [SessionStat], id: &str) -> Option<&'a str> {
+    sessions.iter().find(|session| session.peer_node.as_deref() == Some(id)).map(|session| &*session.peer)
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

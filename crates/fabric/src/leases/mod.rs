@@ -180,7 +180,12 @@ impl Entry {
 
     /// What a change of whose the device is begins with: nothing if its owner keeps it, and no recall if nobody uses it.
     fn first_step(&self, change: Change) -> Step {
-        let Holder::Held { host, group: of } = self.holder else { return Step::Offer };
+        let (host, of) = match self.holder {
+            Holder::Held { host, group } => (host, group),
+            // Who comes back may have it still.
+            Holder::Kept { .. } if change == Change::Anybody => return Step::None,
+            Holder::Kept { .. } | Holder::Free => return Step::Offer,
+        };
         let (assigned, group) = apply(change, self.group);
         let stays = match assigned {
             Assigned::Group => group.is_none() || group == of,
@@ -411,6 +416,7 @@ fn apply(change: Change, group: Option<Group>) -> (Assigned, Option<Group>) {
         Change::Host(host) => (Assigned::Host(host), group),
         Change::Group(group) => (Assigned::Group, Some(group)),
         Change::Nobody => (Assigned::Nobody, group),
+        Change::Anybody => (Assigned::Group, None),
     }
 }
 

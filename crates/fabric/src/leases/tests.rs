@@ -170,6 +170,39 @@ fn a_released_device_is_nobodys_until_it_is_assigned_again() {
 }
 
 #[test]
+fn a_device_is_anybodys_again_by_an_order_and_who_has_it_keeps_it() {
+    let to_anybody = |leases: &mut Leases, now_ns, number, device, dry_run| {
+        let order = Order { dry_run, ..order(device, Change::Anybody) };
+        leases.order(now_ns, key(number), &order, &all_there)
+    };
+    let mut leases = leases();
+    leases.order(0, key(1), &order("disk0", Change::Nobody), &all_there);
+    assert_eq!(to_anybody(&mut leases, 0, 2, "disk0", true).step, Step::Offer, "a question changes nothing");
+    assert_eq!(leases.admit(0, A, None, &name("disk0")), Err(Denied::NotAssigned));
+    to_anybody(&mut leases, 0, 3, "disk0", false);
+    assert_eq!(told(&leases, 0, 3), DONE);
+    assert_eq!(leases.admit(0, A, None, &name("disk0")), Ok(1), "whoever asks first");
+
+    leases.admit(0, A, group(7), &name("disk1")).unwrap();
+    assert_eq!(to_anybody(&mut leases, 0, 4, "disk1", true).step, Step::None);
+    let outcome = to_anybody(&mut leases, 0, 5, "disk1", false);
+    assert_eq!((outcome.progress, outcome.from, leases.action()), (Progress::Done, Some(A), None));
+    let lease = leases.iter().nth(1).unwrap();
+    assert_eq!((lease.owner, lease.assigned, lease.group), (Some(A), Assigned::Group, None));
+    leases.owner_lost(MS, 1);
+    to_anybody(&mut leases, 2 * MS, 6, "disk1", false);
+    assert_eq!(told(&leases, 2 * MS, 6), DONE);
+    assert_eq!(leases.admit(3 * MS, B, None, &name("disk1")), Err(Denied::Busy), "it is kept on");
+
+    let mut again = super::tests::leases();
+    again.restore(5, leases.image());
+    leases.poll(2000 * MS);
+    assert_eq!(leases.admit(2000 * MS, B, None, &name("disk1")), Ok(2));
+    again.poll(2000 * MS);
+    assert_eq!(again.admit(2000 * MS, B, None, &name("disk1")), Ok(2), "the order outlives the box");
+}
+
+#[test]
 fn what_is_kept_outlives_the_box() {
     let mut leases = leases();
     leases.admit(0, A, None, &name("disk0")).unwrap();
@@ -211,4 +244,12 @@ fn a_device_with_owners_goes_to_nobody_else_whatever_is_ordered() {
     assert_eq!(leases.admit(MS, B, group(3), &name("disk0")), Err(Denied::NotAssigned), "nor by its group");
     assert_eq!(leases.admit(MS, A, group(3), &name("disk0")), Ok(2));
     assert!(leases.revision() > revision);
+    leases.order(0, key(3), &order("disk0", Change::Anybody), &all_there);
+    assert_eq!(told(&leases, 0, 3), DONE);
+    leases.released(MS, 0);
+    assert_eq!(
+        leases.admit(MS, B, None, &name("disk0")),
+        Err(Denied::NotAssigned),
+        "nor when it is anybody's"
+    );
 }

@@ -58,7 +58,7 @@ impl Leases {
         }
         let to = match order.change {
             Change::Host(host) => Some(host),
-            Change::Group(_) | Change::Nobody => None,
+            Change::Group(_) | Change::Nobody | Change::Anybody => None,
         };
         let mut outcome = Outcome {
             asker: key.asker,
@@ -110,22 +110,18 @@ impl Leases {
             from: entry.owner(),
             began_ns: now_ns,
         };
-        if let Holder::Held { host, .. } = entry.holder {
-            if entry.first_step(order.change) != Step::None {
-                let window_ns = self.config.recall_ns;
-                entry.transfer = Some(transfer(Stage::Recalling { until_ns: now_ns + window_ns }));
-                self.actions.push_back(Action {
-                    device: index,
-                    host,
-                    kind: RecallKind::Recall { window_ns },
-                });
-                self.touch(index);
-                return;
-            }
+        if entry.first_step(order.change) == Step::None {
             entry.transfer = Some(transfer(Stage::Fencing));
             (entry.assigned, entry.group, entry.is_ordered) = (assigned, group, true);
             self.touch(index);
             self.done(now_ns, index);
+            return;
+        }
+        if let Holder::Held { host, .. } = entry.holder {
+            let window_ns = self.config.recall_ns;
+            entry.transfer = Some(transfer(Stage::Recalling { until_ns: now_ns + window_ns }));
+            self.actions.push_back(Action { device: index, host, kind: RecallKind::Recall { window_ns } });
+            self.touch(index);
             return;
         }
         // Of an owner that is out of reach nothing can come any more: its session is dead.
@@ -236,7 +232,7 @@ impl Transfer {
             from: self.from,
             to: match self.change {
                 Change::Host(host) => Some(host),
-                Change::Group(_) | Change::Nobody => None,
+                Change::Group(_) | Change::Nobody | Change::Anybody => None,
             },
         }
     }

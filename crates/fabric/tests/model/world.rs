@@ -49,7 +49,7 @@ pub(crate) enum Step {
     BoxCrash,
     /// The box has given a lease and is killed before that was durable, and before anybody could know.
     BoxCrashBeforeKeeping(usize),
-    /// A new order: to host 0, host 1 or nobody; by force or not.
+    /// A new order: to host 0, host 1, nobody or anybody; by force or not.
     Order(u8, bool),
     /// The latest order comes again.
     OrderAgain,
@@ -190,7 +190,7 @@ impl World {
             })
             .collect();
         steps.extend([Step::BoxCrash, Step::OrderAgain, Step::Wait]);
-        steps.extend((0..3).flat_map(|to| [Step::Order(to, false), Step::Order(to, true)]));
+        steps.extend((0..4).flat_map(|to| [Step::Order(to, false), Step::Order(to, true)]));
         steps.retain(|&step| self.can(step));
         steps
     }
@@ -249,7 +249,11 @@ impl World {
             Step::Order(to, force) => {
                 self.budget.orders -= 1;
                 self.orders += 1;
-                let change = if to < 2 { Change::Host(node(to as usize)) } else { Change::Nobody };
+                let change = match to {
+                    0 | 1 => Change::Host(node(to as usize)),
+                    2 => Change::Nobody,
+                    _ => Change::Anybody,
+                };
                 let number = self.orders;
                 self.latest =
                     Some(Order { number, to: BOX, life: 0, device: name(), change, dry_run: false, force });
@@ -274,7 +278,12 @@ impl World {
     fn order(&mut self) {
         let Some(order) = self.latest else { return };
         let key = Key { asker: BOX, life: 1, number: order.number };
-        self.leases.order(self.now_ns, key, &order, &|_| Some(Presence::Up));
+        let owner = self.leases.iter().next().unwrap().owner;
+        let outcome = self.leases.order(self.now_ns, key, &order, &|_| Some(Presence::Up));
+        if order.change == Change::Anybody {
+            assert_ne!(outcome.progress, Progress::Working, "nobody has to be waited for");
+            assert_eq!(self.leases.iter().next().unwrap().owner, owner, "who has it keeps it");
+        }
     }
 
     fn box_drops(&mut self, host: usize) {

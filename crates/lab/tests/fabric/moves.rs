@@ -26,7 +26,7 @@ fn a_disk_moves_between_two_hosts_under_load_and_the_old_one_can_touch_it_no_mor
     story.tell("two boxes and two hosts know each other by one address; host-a has the disk");
 
     let plan = stand.done(&["assign", "disk1", "host-b", "--dry-run"]);
-    assert!(plan.contains("1. host-a stops") && plan.contains("host-a gets it back"), "{plan}");
+    assert!(plan.contains("1. host-a gives it back") && plan.contains("host-a gets it back"), "{plan}");
     let plan = stand.done(&["assign", "disk1", "host-a", "--dry-run"]);
     assert!(plan.contains("stays with it"), "{plan}");
     assert_eq!(stand.device(1)["owner"]["name"], "host-a", "a question changes nothing");
@@ -60,6 +60,11 @@ fn a_disk_moves_between_two_hosts_under_load_and_the_old_one_can_touch_it_no_mor
     stand.done(&["assign", "box-1/disk1", "8"]);
     stand.wait_for("given to the host of group 8", |stand| stand.device(1)["owner"]["name"] == "host-b");
     assert!(b.io("read -P 0xcd 1M 1M"));
+    stand.done(&["assign", "disk1", "anybody"]);
+    stand.wait_for("anybody's", |stand| stand.device(1)["group"].is_null());
+    let device = stand.device(1);
+    assert_eq!((&device["assigned"], &device["owner"]["name"]), (&"group".into(), &"host-b".into()));
+    assert!(b.io("read -P 0xcd 1M 1M"), "who has it keeps it");
     story.tell(stand.done(&["ls", "--tree"]).replace('\n', "\n               "));
 }
 

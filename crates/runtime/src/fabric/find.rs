@@ -7,6 +7,7 @@ use etherslot_wire::discovery::{Assigned, Change, Device, Group, Order, Role};
 
 use super::Asked;
 use super::view::To;
+use super::wrong::Strangers;
 use crate::options::Via;
 
 /// What a slot for any device is called that has none.
@@ -143,6 +144,7 @@ pub(crate) fn unmet(member: &Member<Via>, wanted: &Wanted) -> Option<String> {
             Wanted::Any => false,
         })
         .collect();
+    let meant = there(member, meant, |(node, _, _)| node);
     let (text, known): (_, Vec<&str>) = match wanted {
         Wanted::Name(text) => {
             (text, devices(member, &[]).map(|(_, _, device)| device.name.as_str()).collect())
@@ -163,6 +165,7 @@ pub(crate) fn unmet(member: &Member<Via>, wanted: &Wanted) -> Option<String> {
 pub(crate) fn order(
     member: &Member<Via>,
     own: &[Device],
+    strangers: &Strangers,
     asked: &Asked<'_>,
     now_ns: u64,
 ) -> Result<Order, String> {
@@ -170,19 +173,20 @@ pub(crate) fn order(
     let meant: Vec<(NodeId, &str, &Device)> = devices(member, own)
         .filter(|(_, owner, device)| is_meant(text, owner, device) || device.serial.as_str() == text)
         .collect();
+    let meant = there(member, meant, |(node, _, _)| node);
     let (to, device) = match meant.as_slice() {
         [] => {
             let known: Vec<&str> = devices(member, own).map(|(_, _, device)| device.name.as_str()).collect();
             return Err(format!("no device {text:?} is known: there {}", listed(known)));
         }
         [(node, owner, device)] => {
-            is_there(member, node, owner, now_ns)?;
+            is_there(member, strangers, node, owner, now_ns)?;
             (*node, device.name)
         }
         several => return Err(ambiguous(text, several)),
     };
     let change = match asked.to {
-        To::Host(text) => Change::Host(host(member, text)?),
+        To::Host(text) => Change::Host(host(member, strangers, text, now_ns)?),
         To::Group(number) => {
             let group = Group::new(*number);
             Change::Group(
@@ -190,17 +194,27 @@ pub(crate) fn order(
             )
         }
         To::Nobody => Change::Nobody,
+        To::Anybody => Change::Anybody,
     };
     // Which life of the box it is for is told when it is sent.
     Ok(Order { number: 0, to, life: 0, device, change, dry_run: asked.dry_run, force: asked.force })
 }
 
 /// Whether an order can come to a box: one that is cut off would hear it later, when nobody waits for it any more.
-fn is_there(member: &Member<Via>, node: &NodeId, name: &str, now_ns: u64) -> Result<(), String> {
+fn is_there(
+    member: &Member<Via>,
+    strangers: &Strangers,
+    node: &NodeId,
+    name: &str,
+    now_ns: u64,
+) -> Result<(), String> {
+    if is_double(member, node, now_ns) {
+        return Err(format!("{}; nothing was changed", two_called("boxes", name)));
+    }
     let Some(known) = member.directory().get(node) else { return Ok(()) };
     let silent_s = now_ns.saturating_sub(known.heard_ns) / 1_000_000_000;
     match known.presence {
-        Presence::Up if known.is_double() => Err(two_called(name)),
+        Presence::Up if strangers.is_keyed(node) => Err(keyed(name)),
         Presence::Up => Ok(()),
         Presence::Down => Err(format!(
             "{name}, the device's box, is silent for {silent_s} s: start it, or look at its link; nothing was changed"
@@ -211,8 +225,33 @@ fn is_there(member: &Member<Via>, node: &NodeId, name: &str, now_ns: u64) -> Res
     }
 }
 
-fn two_called(name: &str) -> String {
-    format!("two boxes are called {name}: give one of them another name ([node] name)")
+/// Whether two nodes speak under this ID: nobody can tell whom an order to or for it would meet.
+fn is_double(member: &Member<Via>, node: &NodeId, now_ns: u64) -> bool {
+    let known = member.directory().get(node);
+    known.map_or(member.is_double(now_ns), |known| known.is_double(now_ns))
+}
+
+fn two_called(nodes: &str, name: &str) -> String {
+    format!("two {nodes} are called {name}: give one of them another name ([node] name)")
+}
+
+fn keyed(name: &str) -> String {
+    format!(
+        "{name} has keys and this node has none: they don't work together; give this one the other's fabric.key, and no plaintext; \
+         nothing was changed"
+    )
+}
+
+/// Of several that are meant those whose nodes are there, if one is: the others are only remembered.
+fn there<T>(member: &Member<Via>, mut meant: Vec<T>, node: impl Fn(&T) -> &NodeId) -> Vec<T> {
+    let is_there = |it: &T| {
+        let known = member.directory().get(node(it));
+        known.is_none_or(|known| known.presence == Presence::Up)
+    };
+    if meant.iter().any(is_there) {
+        meant.retain(is_there);
+    }
+    meant
 }
 
 fn ambiguous(text: &str, several: &[(NodeId, &str, &Device)]) -> String {
@@ -222,25 +261,33 @@ fn ambiguous(text: &str, several: &[(NodeId, &str, &Device)]) -> String {
     match twice {
         Some((at, _)) => {
             let serials: Vec<&str> = several.iter().map(|(_, _, device)| device.serial.as_str()).collect();
-            format!("{}, or write a serial number: {}", two_called(several[at].1), serials.join(", "))
+            format!(
+                "{}, or write a serial number: {}",
+                two_called("boxes", several[at].1),
+                serials.join(", ")
+            )
         }
         None => format!("{text:?} is several devices: write one of {}", names.join(", ")),
     }
 }
 
-fn host(member: &Member<Via>, text: &str) -> Result<NodeId, String> {
+fn host(member: &Member<Via>, strangers: &Strangers, text: &str, now_ns: u64) -> Result<NodeId, String> {
     let identity = member.identity();
     let own = (identity.node, identity.name.as_str(), identity.role);
     let others = member.directory().nodes().map(|(node, known)| (*node, known.name.as_str(), known.role));
     let hosts: Vec<(NodeId, &str, Role)> =
         std::iter::once(own).chain(others).filter(|(_, _, role)| *role == Role::Host).collect();
     let is_meant = |(node, name, _): &&(NodeId, &str, Role)| *name == text || format!("{node:?}") == text;
-    let meant: Vec<_> = hosts.iter().filter(is_meant).collect();
+    let meant = there(member, hosts.iter().filter(is_meant).collect(), |(node, _, _)| node);
     match meant.as_slice() {
         [] => {
             let names: Vec<&str> = hosts.iter().map(|(_, name, _)| *name).collect();
             Err(format!("no host {text:?} is known: there {}", listed(names)))
         }
+        [(node, name, _)] if is_double(member, node, now_ns) => {
+            Err(format!("{}; nothing was changed", two_called("hosts", name)))
+        }
+        [(node, name, _)] if strangers.is_keyed(node) => Err(keyed(name)),
         [(node, _, _)] => Ok(*node),
         several => {
             let ids: Vec<String> = several.iter().map(|(node, _, _)| format!("{node:?}")).collect();
@@ -321,7 +368,85 @@ mod tests {
     fn ordered(host: &Member<Via>, device: &str, now_ns: u64) -> Result<NodeId, String> {
         let to = To::Host("host".to_owned());
         let asked = Asked { device, to: &to, dry_run: false, force: false, wait_ms: None };
-        order(host, &[], &asked, now_ns).map(|order| order.to)
+        order(host, &[], &Strangers::default(), &asked, now_ns).map(|order| order.to)
+    }
+
+    #[test]
+    fn a_box_with_keys_is_asked_nothing_by_a_node_without() {
+        let mut host = member(1, "host", Role::Host);
+        tell(&mut host, SECOND, 2);
+        let mut frame = Vec::new();
+        let mut io_box = member(2, "box", Role::Box);
+        io_box.poll(SECOND, &[], None);
+        io_box.transmit(&mut |_, said| {
+            frame = said.to_vec();
+            true
+        });
+        let mut strangers = Strangers::default();
+        strangers.came(&frame, true);
+        let asked = |to: &To| {
+            let asked = Asked { device: "disk0", to, dry_run: false, force: false, wait_ms: None };
+            order(&host, &[], &strangers, &asked, SECOND).unwrap_err()
+        };
+        for to in [To::Host("host".to_owned()), To::Nobody, To::Anybody] {
+            let refusal = asked(&to);
+            assert!(refusal.starts_with("box has keys and this node has none"), "{refusal}");
+        }
+        let view = crate::fabric::view::of(&host, &[], SECOND, &strangers);
+        assert_eq!(view.nodes[0].state, crate::fabric::view::NodeState::Keyed);
+    }
+
+    /// Another host, under this ID and name.
+    fn twin(number: u8, name: &str, life: u64) -> Member<Via> {
+        let identity = Identity { life, ..member(number, name, Role::Host).identity().clone() };
+        Member::new(MemberConfig {
+            identity,
+            interval_ns: SECOND / 10,
+            frame_bytes: 1500,
+            directory: DirectoryConfig::default(),
+            to: vec![Hear::Broadcast(via(0))],
+            is_rendezvous: false,
+            takes_orders: false,
+        })
+    }
+
+    /// All of `nodes` tell `io_box` of themselves for so long.
+    fn beat(io_box: &mut Member<Via>, nodes: &mut [Member<Via>], span: std::ops::Range<u64>) {
+        for now_ns in span.step_by(SECOND as usize / 10) {
+            for node in &mut *nodes {
+                node.poll(now_ns, &[], None);
+                node.transmit(&mut |_, frame| {
+                    io_box.receive(now_ns, &via(7), frame, None);
+                    true
+                });
+            }
+            io_box.poll(now_ns, &[], None);
+        }
+    }
+
+    #[test]
+    fn a_name_that_two_hosts_have_is_no_aim_of_an_order_while_both_are_there() {
+        for (ids, said) in [([4, 4], "two hosts are called host-a"), ([4, 5], "is several hosts")] {
+            let mut io_box = member(1, "box", Role::Box);
+            let mut hosts = [twin(ids[0], "host-a", 1), twin(ids[1], "host-a", 2)];
+            let ordered = |io_box: &Member<Via>, now_ns| {
+                let to = To::Host("host-a".to_owned());
+                let asked = Asked { device: "disk0", to: &to, dry_run: false, force: false, wait_ms: None };
+                order(io_box, &[disk("S")], &Strangers::default(), &asked, now_ns).map(|order| order.change)
+            };
+            beat(&mut io_box, &mut hosts, SECOND..6 * SECOND);
+            let refusal = ordered(&io_box, 6 * SECOND).unwrap_err();
+            assert!(refusal.contains(said), "{refusal}");
+            let strangers = Strangers::default();
+            let shown = |io_box: &Member<Via>, now_ns| {
+                let view = crate::fabric::view::of(io_box, &[], now_ns, &strangers);
+                view.nodes.iter().any(|node| node.is_double)
+            };
+            assert!(shown(&io_box, 6 * SECOND));
+            beat(&mut io_box, &mut hosts[..1], 6 * SECOND..11 * SECOND);
+            assert_eq!(ordered(&io_box, 11 * SECOND), Ok(Change::Host(NodeId([4; 16]))), "the other is gone");
+            assert!(!shown(&io_box, 11 * SECOND));
+        }
     }
 
     #[test]

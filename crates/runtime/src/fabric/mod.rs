@@ -31,7 +31,7 @@ use crate::counted::{Counted, counted};
 use crate::events::{self, Teller};
 use crate::links::Links;
 use crate::options::{FabricOptions, LinkKind, LinkOptions, Via};
-use crate::stat::{MOST_PEERS, NodeStat, PeerStat};
+use crate::stat::{self, MOST_PEERS, NodeStat, PeerStat, SessionStat};
 use crate::station::Station;
 use crate::{StartError, identity};
 
@@ -174,7 +174,9 @@ impl Fabric {
             };
             taken
         } else {
-            self.wrong.strangers.heard(now_ns, from, || Stranger::of(frame, None));
+            let why = Stranger::of(frame, None);
+            self.wrong.strangers.heard(now_ns, from, || why);
+            self.wrong.strangers.came(frame, why.is_some());
             frame
         };
         self.member.receive(now_ns, from, frame, leases);
@@ -314,28 +316,35 @@ impl Fabric {
         known.map_or_else(|| format!("{node:?}"), |known| known.name.as_str().to_owned())
     }
 
-    /// All that is known, to be shown.
-    pub(crate) fn view(&self, now_ns: u64) -> FabricView {
-        view::of(&self.member, &self.devices, now_ns)
+    /// The same, but the address of its session if its name is not known: programs and hosts without a fabric have none.
+    fn name_or_address_of(&self, node: &NodeId, sessions: &[SessionStat]) -> String {
+        let name = self.name_of(node);
+        stat::address_of(sessions, &name).map_or(name.clone(), str::to_owned)
     }
 
-    /// Gives an order to the box that has the device; what is known of it so far.
-    pub(crate) fn order(
+    /// All that is known, to be shown.
+    pub(crate) fn view(&self, now_ns: u64) -> FabricView {
+        view::of(&self.member, &self.devices, now_ns, &self.wrong.strangers)
+    }
+
+    /// Gives an order to the box that has the device; what is known of it so far. `sessions`: of a box.
+    fn order(
         &mut self,
         now_ns: u64,
         asked: &Asked<'_>,
         leases: Option<&mut Leases>,
+        sessions: &[SessionStat],
     ) -> Result<OrderView, String> {
-        let order = find::order(&self.member, &self.devices, asked, now_ns)?;
+        let order = find::order(&self.member, &self.devices, &self.wrong.strangers, asked, now_ns)?;
         let patience_ms = asked.wait_ms.unwrap_or(ORDER_MS).min(ORDER_MOST_MS);
         let number = self.member.order(now_ns, patience_ms * 1_000_000, order, leases);
-        self.order_state(now_ns, number)
+        self.order_state(now_ns, number, sessions)
     }
 
     /// What is known of an order.
-    pub(crate) fn order_state(&self, now_ns: u64, number: u64) -> Result<OrderView, String> {
+    fn order_state(&self, now_ns: u64, number: u64, sessions: &[SessionStat]) -> Result<OrderView, String> {
         let asked = self.member.asked(number).ok_or_else(|| format!("there is no order {number}"))?;
-        let mut view = view::order(asked, now_ns, &|node| self.name_of(&node));
+        let mut view = view::order(asked, now_ns, &|node| self.name_or_address_of(&node, sessions));
         if let Change::Group(group) = asked.order.change
             && view.state == OrderState::Done
             && !self.has_host(group)
@@ -372,12 +381,14 @@ impl Fabric {
         stat: impl FnOnce() -> NodeStat,
     ) -> Result<Answer, String> {
         let member = || NO_FABRIC.to_owned();
+        let is_box = leases.is_some();
         match request {
             Request::Stat {} => {
                 let mut stat = Box::new(stat());
                 if let Some(fabric) = fabric.as_deref() {
                     fabric.add_to(&mut stat, leases.as_deref());
                 }
+                stat.call_owners_by_address();
                 Ok(Answer::Stat(stat))
             }
             Request::Events { .. } => Err("events are told at the control socket".to_owned()),
@@ -388,15 +399,19 @@ impl Fabric {
             }
             Request::Order { device, to, dry_run, force, wait_ms } => {
                 let asked = Asked { device, to, dry_run: *dry_run, force: *force, wait_ms: *wait_ms };
-                fabric.ok_or_else(member)?.order(now_ns, &asked, leases).map(Answer::Order)
+                fabric
+                    .ok_or_else(member)?
+                    .order(now_ns, &asked, leases, &owners(is_box, stat))
+                    .map(Answer::Order)
             }
-            Request::OrderState { order } => {
-                fabric.ok_or_else(member)?.order_state(now_ns, *order).map(Answer::Order)
-            }
+            Request::OrderState { order } => fabric
+                .ok_or_else(member)?
+                .order_state(now_ns, *order, &owners(is_box, stat))
+                .map(Answer::Order),
             Request::Withdraw { order } => {
                 let fabric = fabric.ok_or_else(member)?;
                 fabric.member.withdraw(now_ns, *order);
-                fabric.order_state(now_ns, *order).map(Answer::Order)
+                fabric.order_state(now_ns, *order, &owners(is_box, stat)).map(Answer::Order)
             }
         }
     }
@@ -454,6 +469,11 @@ impl Fabric {
     pub(crate) fn group(&self) -> Option<Group> {
         self.member.identity().group
     }
+}
+
+/// The sessions with owners of devices, which a box has alone.
+fn owners(is_box: bool, stat: impl FnOnce() -> NodeStat) -> Vec<SessionStat> {
+    if is_box { stat().sessions } else { Vec::new() }
 }
 
 fn peer(known: &Known<Via>) -> PeerStat {

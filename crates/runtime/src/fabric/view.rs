@@ -7,8 +7,9 @@ use etherslot_wire::NodeId;
 use etherslot_wire::discovery::{Assigned, Change, Device, DeviceState, Group, Progress, Reason, Step};
 use serde::{Deserialize, Serialize};
 
+use super::wrong::Strangers;
 use crate::options::Via;
-use crate::stat::{Role, SessionStat};
+use crate::stat::{self, Role, SessionStat};
 
 /// All that one node knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,8 @@ pub enum NodeState {
     Itself,
     /// Its heartbeats come.
     Up,
+    /// They come with the tags of a node that has keys, and the one that tells has none: they don't work together.
+    Keyed,
     /// They come no more.
     Down,
     /// It has said that it stops.
@@ -108,13 +111,20 @@ impl SessionView {
 }
 
 impl FabricView {
-    /// Puts to the nodes how good the sessions with them are.
+    /// Puts to the nodes how good the sessions with them are, and calls owners of whom only the ID is known by their addresses.
     pub(super) fn add_sessions(&mut self, sessions: &[SessionStat]) {
         for session in sessions.iter().filter(|session| session.state == "up") {
             let is_peer = |node: &&mut NodeView| session.peer_node.as_deref() == Some(&*node.id);
             if let Some(node) = self.nodes.iter_mut().find(is_peer) {
                 let seen = SessionView::of(session);
                 node.session = Some(node.session.map_or(seen, |known| known.and(seen)));
+            }
+        }
+        let devices = self.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        for owner in devices.filter_map(|device| device.owner.as_mut()).filter(|owner| owner.name == owner.id)
+        {
+            if let Some(address) = stat::address_of(sessions, &owner.id) {
+                address.clone_into(&mut owner.name);
             }
         }
     }
@@ -155,7 +165,7 @@ pub struct DeviceView {
 pub struct NodeRef {
     /// Its ID.
     pub id: String,
-    /// What people call it, or its ID.
+    /// What people call it; else the address of its session, if the node that tells this has one with it; else its ID.
     pub name: String,
 }
 
@@ -181,6 +191,8 @@ pub enum To {
     Group(u16),
     /// Nobody.
     Nobody,
+    /// Anybody: no group, and no certain host.
+    Anybody,
 }
 
 impl fmt::Display for To {
@@ -189,6 +201,7 @@ impl fmt::Display for To {
             Self::Host(host) => f.write_str(host),
             Self::Group(group) => write!(f, "group {group}"),
             Self::Nobody => f.write_str("nobody"),
+            Self::Anybody => f.write_str("anybody"),
         }
     }
 }
@@ -266,7 +279,8 @@ impl OrderState {
     }
 }
 
-pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64) -> FabricView {
+/// `strangers`: who of them can't be spoken with.
+pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64, strangers: &Strangers) -> FabricView {
     let (identity, directory) = (member.identity(), member.directory());
     let name_of = |node: &NodeId| {
         let name = directory.get(node).map(|known| known.name);
@@ -282,13 +296,19 @@ pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64) -> FabricVie
         role: identity.role.into(),
         group: identity.group.map(Group::get),
         state: NodeState::Itself,
-        is_double: member.is_double(),
+        is_double: member.is_double(now_ns),
         silent_ms: 0,
         ways: Vec::new(),
         session: None,
         devices: own.iter().map(|device| device_view(device, &name_of)).collect(),
     }];
-    nodes.extend(directory.nodes().map(|(node, known)| node_view(node, known, now_ns, &name_of)));
+    nodes.extend(directory.nodes().map(|(node, known)| {
+        let mut view = node_view(node, known, now_ns, &name_of);
+        if view.state == NodeState::Up && strangers.is_keyed(node) {
+            view.state = NodeState::Keyed;
+        }
+        view
+    }));
     nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     mark_doubles(&mut nodes);
     FabricView { node: identity.name.as_str().to_owned(), nodes }
@@ -296,7 +316,8 @@ pub(super) fn of(member: &Member<Via>, own: &[Device], now_ns: u64) -> FabricVie
 
 /// Marks nodes that are there and are called the same. They are in the order of their names.
 fn mark_doubles(nodes: &mut [NodeView]) {
-    let is_there = |node: &NodeView| matches!(node.state, NodeState::Itself | NodeState::Up);
+    let is_there =
+        |node: &NodeView| matches!(node.state, NodeState::Itself | NodeState::Up | NodeState::Keyed);
     for called in nodes.chunk_by_mut(|a, b| a.name == b.name) {
         let there: Vec<Role> = called.iter().filter(|node| is_there(node)).map(|node| node.role).collect();
         for node in called.iter_mut().filter(|node| is_there(node)) {
@@ -325,7 +346,7 @@ fn node_view(
             Presence::Down => NodeState::Down,
             Presence::Left => NodeState::Left,
         },
-        is_double: known.is_double() && known.presence == Presence::Up,
+        is_double: known.is_double(now_ns),
         silent_ms: now_ns.saturating_sub(known.heard_ns) / 1_000_000,
         ways: known.ways().map(way).collect(),
         session: None,
@@ -373,6 +394,7 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
             Change::Host(host) => To::Host(name_of(host)),
             Change::Group(group) => To::Group(group.get()),
             Change::Nobody => To::Nobody,
+            Change::Anybody => To::Anybody,
         },
         dry_run: order.dry_run,
         state: OrderState::Asked,
@@ -412,7 +434,11 @@ pub(super) fn order(asked: &Asked, now_ns: u64, name_of: &dyn Fn(NodeId) -> Stri
     let old = view.from.as_deref().unwrap_or("its owner");
     view.reason = match outcome.reason {
         Reason::None if view.state == OrderState::Stands => {
-            format!("{} has begun and goes on: see etherslot ls", view.r#box)
+            format!(
+                "{0} has begun and goes on: it is done, or undone, at the latest when the times are over that {0} gives hosts to give a \
+                 device back (recall) and to take it (offer); etherslot events {0} tells",
+                view.r#box
+            )
         }
         Reason::None => String::new(),
         Reason::UnknownDevice => format!("{} has no such device", view.r#box),
@@ -480,9 +506,8 @@ mod tests {
         assert_eq!(nodes.map(|node| node.is_double), [true, true, false, false, false, false]);
     }
 
-    #[test]
-    fn how_good_a_session_is_stands_with_its_node() {
-        let session = |peer: &str, state: &str, srtt_ns: u64| SessionStat {
+    fn session(peer: &str, state: &str, srtt_ns: u64) -> SessionStat {
+        SessionStat {
             peer: "10.0.0.1:1".to_owned(),
             peer_node: Some(peer.to_owned()),
             peer_key: None,
@@ -500,7 +525,38 @@ mod tests {
             ]),
             paths: Vec::new(),
             hierarchy: None,
+        }
+    }
+
+    #[test]
+    fn an_owner_of_whom_only_the_id_is_known_is_called_by_the_address_of_its_session() {
+        let owned = |id: &str, name: &str| {
+            let owner = Some(NodeRef { id: id.to_owned(), name: name.to_owned() });
+            let mut view = node("box");
+            view.devices = vec![DeviceView {
+                name: "disk0".to_owned(),
+                serial: String::new(),
+                id: String::new(),
+                class: String::new(),
+                bytes: 0,
+                group: None,
+                state: "used".to_owned(),
+                epoch: 1,
+                owner,
+                assigned: AssignedView::Group,
+                has_owners: false,
+            }];
+            let mut view = FabricView { node: "box".to_owned(), nodes: vec![view] };
+            view.add_sessions(&[session("b", "up", 1)]);
+            view.nodes.remove(0).devices.remove(0).owner.unwrap()
         };
+        assert_eq!(owned("b", "b"), NodeRef { id: "b".to_owned(), name: "10.0.0.1:1".to_owned() });
+        assert_eq!(owned("b", "host-b").name, "host-b");
+        assert_eq!(owned("c", "c").name, "c", "no session is known");
+    }
+
+    #[test]
+    fn how_good_a_session_is_stands_with_its_node() {
         let mut view = FabricView { node: "a".to_owned(), nodes: vec![node("a"), node("b"), node("c")] };
         let sessions = [session("b", "up", 9), session("b", "up", 5), session("c", "closing", 1)];
         view.add_sessions(&sessions);

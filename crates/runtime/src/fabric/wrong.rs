@@ -1,7 +1,11 @@
 //! What is wrong in the fabric as one node sees it, and nobody would notice.
 
+use std::collections::BTreeSet;
+
+use crc32c::crc32c;
 use etherslot_fabric::{Member, Presence};
-use etherslot_wire::discovery::Role;
+use etherslot_wire::NodeId;
+use etherslot_wire::discovery::{Header, Message, Port, Role};
 
 use super::find;
 use super::tags::Stranger;
@@ -10,6 +14,8 @@ use crate::options::Via;
 
 /// Strangers that are kept in mind at once.
 const STRANGERS: usize = 8;
+/// As many as a directory has nodes.
+const MOST_KEYED: usize = 4096;
 /// Who was not heard for so long is gone.
 const GONE_NS: u64 = 3_000_000_000;
 /// Between two frames of strangers that are looked at.
@@ -28,9 +34,29 @@ pub(super) struct Wrong {
 pub(super) struct Strangers {
     heard: Vec<(Via, Stranger, u64)>,
     look_ns: u64,
+    /// Those that have keys; those of the least IDs make room.
+    keyed: BTreeSet<NodeId>,
 }
 
 impl Strangers {
+    /// A frame came to a node without keys: with the tag of a node that has them, or without.
+    pub(super) fn came(&mut self, frame: &[u8], has_tag: bool) {
+        if !has_tag && self.keyed.is_empty() {
+            return;
+        }
+        let Some(node) = speaker(frame) else { return };
+        if !has_tag {
+            self.keyed.remove(&node);
+        } else if self.keyed.insert(node) && self.keyed.len() > MOST_KEYED {
+            self.keyed.pop_first();
+        }
+    }
+
+    /// Whether a node has keys, and this one has none.
+    pub(super) fn is_keyed(&self, node: &NodeId) -> bool {
+        self.keyed.contains(node)
+    }
+
     /// A frame came; `why` it is a stranger's, if it is.
     pub(super) fn heard(&mut self, now_ns: u64, from: &Via, why: impl FnOnce() -> Option<Stranger>) {
         if now_ns < self.look_ns {
@@ -76,8 +102,8 @@ impl Fabric {
         let mut wrong = self.wrong.doubles.clone();
         let own = self.member.identity().name;
         let nodes = self.member.directory().nodes();
-        let shared = nodes.filter(|(_, known)| known.is_double()).map(|(_, known)| known.name);
-        for name in shared.chain(self.member.is_double().then_some(own)) {
+        let shared = nodes.filter(|(_, known)| known.is_double(now_ns)).map(|(_, known)| known.name);
+        for name in shared.chain(self.member.is_double(now_ns).then_some(own)) {
             wrong.push(format!(
                 "two nodes have the name {} and even the same ID: give one another name ([node] name), and each keys or an \
                  /etc/machine-id of its own",
@@ -87,6 +113,15 @@ impl Fabric {
         self.wrong.strangers.tell(now_ns, &mut wrong);
         wrong.extend(wanted.filter_map(|wanted| find::unmet(&self.member, wanted)));
         wrong
+    }
+}
+
+/// Who made a frame of discovery, or the heartbeat that is passed on by it.
+fn speaker(frame: &[u8]) -> Option<NodeId> {
+    let (header, body) = Header::parse_checked(frame, crc32c).ok()?;
+    match header.message {
+        Message::Relayed => Some(Header::parse_checked(body.get(Port::BYTES..)?, crc32c).ok()?.0.node),
+        _ => Some(header.node),
     }
 }
 
@@ -115,6 +150,30 @@ fn doubles(member: &Member<Via>) -> Vec<String> {
 mod tests {
     use super::*;
     use etherslot_netio::Address;
+    use etherslot_wire::discovery::HEADER_BYTES;
+
+    #[test]
+    fn a_node_is_one_with_keys_until_it_speaks_without() {
+        let frame = |number: u16| {
+            let mut frame = vec![0; HEADER_BYTES + 4];
+            let mut node = NodeId([9; 16]);
+            node.0[..2].copy_from_slice(&number.to_be_bytes());
+            let header = Header { message: Message::Heartbeat, life: 1, sequence: 1, node };
+            header.emit(&mut frame, 0, crc32c).unwrap();
+            (frame, node)
+        };
+        let mut strangers = Strangers::default();
+        let (said, node) = frame(7);
+        strangers.came(&said, true);
+        assert!(strangers.is_keyed(&node) && !strangers.is_keyed(&NodeId([9; 16])));
+        strangers.came(b"noise", true);
+        strangers.came(&said, false);
+        assert!(!strangers.is_keyed(&node));
+        for number in 0..=u16::try_from(MOST_KEYED).unwrap() {
+            strangers.came(&frame(number).0, true);
+        }
+        assert_eq!(strangers.keyed.len(), MOST_KEYED);
+    }
 
     #[test]
     fn strangers_are_told_by_address_while_they_are_heard_and_few_at_once() {

@@ -15,6 +15,8 @@ pub enum Change {
     Group(Group),
     /// It is nobody's.
     Nobody,
+    /// It is anybody's: in no group and no certain host's.
+    Anybody,
 }
 
 /// Body of an order.
@@ -133,6 +135,7 @@ impl Order {
                 1 => Change::Host(some_node(body, 32)??),
                 2 => Change::Group(Group::parse(body, 2)??),
                 3 => Change::Nobody,
+                4 => Change::Anybody,
                 _ => return None,
             },
             dry_run: flags & DRY_RUN != 0,
@@ -160,6 +163,7 @@ impl Order {
                 2
             }
             Change::Nobody => 3,
+            Change::Anybody => 4,
         };
         put(out, 0, &[change, flags])?;
         Some(Self::BYTES)

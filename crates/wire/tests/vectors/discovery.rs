@@ -86,6 +86,7 @@ fn order(fields: Fields<'_>) -> Order {
             "host" => Change::Host(node(&fields.0["host"]).expect("a host")),
             "group" => Change::Group(Group::new(fields.number("group")).expect("a group")),
             "nobody" => Change::Nobody,
+            "anybody" => Change::Anybody,
             other => panic!("change {other}"),
         },
         dry_run: fields.flag("dry_run"),
