@@ -1,11 +1,12 @@
 //! Any bytes against every decoder of the wire format, as they are nested on the wire.
 //!
-//! The first byte of an input says where to begin: 0 a frame, 1 a body of records, 2 a TLP, 3 a control message, 4 the
+//! The first byte of an input says where to begin: 0 a frame, 1 a body of records, 2 a TLP, 3 a control message (or one of connections), 4 the
 //! body of a Hello, 5 the body of a Close, 6 the body of a frame of discovery. What decodes must decode to the same again once it is written.
 
 #![no_main]
 
 use etherslot_wire::ahead::Piece;
+use etherslot_wire::cm::{self, Enquiry};
 use etherslot_wire::control::{CloseReason, Hello, Message};
 use etherslot_wire::discovery::{Heartbeat, Order, Outcome, Port};
 use etherslot_wire::rdmap::{AtomicRequest, AtomicResponse, Datagram, ReadRequest, Terminate, Verdict};
@@ -149,7 +150,19 @@ fn memory(request: &tlp::MemRequest) {
     }
 }
 
+fn connection(bytes: &[u8]) {
+    let mut again = [0xEE; cm::MAX_BYTES];
+    if let Some(message) = cm::Message::parse(bytes) {
+        let length = message.emit(&mut again).expect("there is room for a message");
+        assert_eq!(cm::Message::parse(&again[..length]), Some(message));
+    }
+    if let Some(enquiry) = Enquiry::parse(bytes) {
+        assert_eq!(Enquiry::parse(&enquiry.bytes()), Some(enquiry));
+    }
+}
+
 fn message(bytes: &[u8]) {
+    connection(bytes);
     let Some(message) = Message::parse(bytes) else { return };
     let mut again = [0xEE; Message::MAX_BYTES];
     let length = message.emit(&mut again).expect("there is room for a message");

@@ -9,8 +9,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 
-/// What a program's `libibverbs.so.1` is named, and the folder that has ours.
-const LIBRARY: &str = "libibverbs.so.1";
+/// What a program's libraries are named, and the folder that has ours.
+const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 const FOLDER: &str = "verbs";
 /// Where installed programs keep libraries of their own, seen from the binary's folder.
 const INSTALLED: &str = "../lib/etherslot/verbs";
@@ -63,13 +63,15 @@ impl Run {
     }
 }
 
-/// The folder of our library, seen from that of the binary.
+/// The folder of our libraries, seen from that of the binary.
 fn find(here: &Path) -> Result<PathBuf> {
     let folders = [here.join(FOLDER), here.join(INSTALLED)];
-    match folders.iter().find(|folder| folder.join(LIBRARY).is_file()) {
+    let has_all = |folder: &&PathBuf| LIBRARIES.iter().all(|library| folder.join(library).is_file());
+    match folders.iter().find(has_all) {
         Some(folder) => Ok(folder.clone()),
         None => bail!(
-            "{LIBRARY} is neither in {} nor in {}: `./run build` makes it",
+            "{} are neither in {} nor in {}: `./run build` makes them",
+            LIBRARIES.join(" and "),
             folders[0].display(),
             folders[1].display()
         ),
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_found_beside_the_binary_or_where_it_is_installed() {
+    fn the_libraries_are_found_beside_the_binary_or_where_they_are_installed() {
         let root = tempfile::tempdir().expect("a folder");
         let bin = root.path().join("bin");
         std::fs::create_dir(&bin).expect("a folder");
@@ -96,7 +98,12 @@ mod tests {
         assert!(error.contains("./run build"), "{error}");
         for folder in [bin.join("../lib/etherslot/verbs"), bin.join("verbs")] {
             std::fs::create_dir_all(&folder).expect("a folder");
-            std::fs::write(folder.join(LIBRARY), []).expect("a file");
+            let before = find(&bin).ok();
+            for library in LIBRARIES {
+                // One alone is of no use.
+                assert_eq!(find(&bin).ok(), before);
+                std::fs::write(folder.join(library), []).expect("a file");
+            }
             assert_eq!(find(&bin).expect("found"), folder);
         }
     }

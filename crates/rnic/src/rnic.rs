@@ -191,6 +191,12 @@ impl<A: Copy + Eq + Hash> Rnic<A> {
         sent
     }
 
+    /// Whether a message has come.
+    #[inline]
+    pub fn has_messages(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
     /// The next message of a peer.
     pub fn next_message(&mut self) -> Option<(PeerId, Vec<u8>)> {
         self.messages.pop_front()

@@ -4,12 +4,12 @@
 //! the next call, so that a program's own message carries the acknowledgement. A thread of our own does the rest: it
 //! serves a program that sleeps or looks at nothing but memory, and keeps out of the way of one that polls.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,6 @@ const RETRY_NS: u64 = 50_000;
 const YIELD_POLLS: u32 = 32;
 /// How much finding something is worth to the thread more than finding nothing, and its highest score.
 const FOUND: (u32, u32) = (3, 12);
-/// QPs in [`Core::ended`] that nobody has asked for, at most.
-const MAX_ENDED: usize = 4096;
 /// How long the last messages may take when the device closes.
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -104,8 +102,10 @@ pub struct Core<M> {
     pub cqs: HashMap<CqId, Owner<Happened>>,
     /// Of SRQs.
     pub srqs: HashMap<SrqId, Owner<Happened>>,
-    /// QPs that were ended by their peer, or by its loss, with nothing under way: for who keeps connections.
-    pub ended: VecDeque<Qpn>,
+    /// Who is woken when there are messages, or a peer is lost: who keeps connections.
+    pub listener: Option<Arc<OwnedFd>>,
+    /// Peers lost that it was woken for.
+    peers_lost: u64,
 }
 
 struct LockedPort(Box<dyn Port + Send>);
@@ -155,6 +155,14 @@ impl<M: Memory> Core<M> {
     /// Tells owners what has happened.
     #[inline]
     pub fn tell(&mut self) {
+        if let Some(listener) = &self.listener {
+            let lost = self.rnic.counters().peers_lost;
+            if self.rnic.has_messages() || self.peers_lost != lost {
+                self.peers_lost = lost;
+                // It fails only where the count would pass 2^64.
+                let _ = rustix::io::write(&**listener, &1_u64.to_ne_bytes());
+            }
+        }
         while let Some(Notice(cq)) = self.rnic.engine.next_notice() {
             if let Some(owner) = self.channels.get(&cq) {
                 owner.queue.push(owner.name);
@@ -163,19 +171,13 @@ impl<M: Memory> Core<M> {
         while let Some(event) = self.rnic.engine.next_event() {
             let owner = match event {
                 // What its peer has ended, a QP of InfiniBand does not hear of either, before it sends.
-                Event::PeerLost(qp) | Event::QpError(qp) => {
-                    if self.ended.len() < MAX_ENDED {
-                        self.ended.push_back(qp);
-                    }
-                    None
-                }
+                Event::PeerLost(_) | Event::QpError(_) | Event::Miss(_) => None,
                 Event::SqDrained(qp)
                 | Event::Established(qp)
                 | Event::AccessViolation(qp)
                 | Event::LastWqe(qp) => self.qps.get(&qp),
                 Event::CqOverrun(cq) => self.cqs.get(&cq),
                 Event::SrqLimit(srq) => self.srqs.get(&srq),
-                Event::Miss(_) => None,
             };
             if let Some(owner) = owner {
                 owner.queue.push(Happened { event, owner: owner.name });
@@ -281,7 +283,8 @@ impl<M: Memory + Send + 'static> Device<M> {
                 qps: HashMap::new(),
                 cqs: HashMap::new(),
                 srqs: HashMap::new(),
-                ended: VecDeque::new(),
+                listener: None,
+                peers_lost: 0,
             }),
             clock: Instant::now(),
             ip,
@@ -442,8 +445,16 @@ impl<M: Memory + Send + 'static> Device<M> {
 
     /// The same without the thread, for a process that ends.
     pub fn say_goodbye(&self) {
-        let mut core = self.lock();
         let until = Instant::now() + LINGER;
+        // A signal may have ended the process in the midst of one of our functions.
+        let mut core = loop {
+            match self.core.try_lock() {
+                Ok(core) => break core,
+                Err(TryLockError::Poisoned(error)) => break error.into_inner(),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => return,
+            }
+        };
         let mut is_closing = false;
         while Instant::now() < until && core.rnic.peers() > 0 {
             let now_ns = self.now_ns();

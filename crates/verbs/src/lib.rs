@@ -4,10 +4,13 @@
 //! room ([`abi`]) is what `libibverbs.so.1` exports: C structures, C functions, and the process's memory. `crates/verbs/link`
 //! makes the shared object of the static library.
 //!
+//! Connections ([`cm`]) are safe code, too; the same room exports what `librdmacm.so.1` is looked into for.
+//!
 //! How a process is found: [`place`]. A peer's address comes of a GID and a QP number, without asking anybody;
 //! [`etherslot_rnic::Rnic::peer`] opens a session to it, and [`etherslot_rnic::Rnic::send_message`] sends it small messages.
 
 pub mod abi;
+pub mod cm;
 pub mod device;
 pub mod place;
 pub mod queue;

@@ -48,6 +48,11 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Whether there is such an event.
+    pub fn any(&self, is_it: impl FnMut(&T) -> bool) -> bool {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is_it)
+    }
+
     /// Sleeps until there is one.
     pub fn wait(&self) {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::process::Command;
 
+use etherslot_verbs::abi::cma::types::*;
 use etherslot_verbs::abi::types::*;
 
 /// Size and offsets of a structure: in C, and ours.
@@ -171,6 +172,44 @@ fn layouts() -> Vec<Layout> {
             "wc_flags" = wc_flags, "comp_mask" = comp_mask, "flags" = flags, "parent_domain" = parent_domain,
         }
         "struct ibv_ah" Ah { "context" = context, "pd" = pd, "handle" = handle }
+        "struct ibv_sa_path_rec" PathRec {
+            "dgid" = dgid, "sgid" = sgid, "dlid" = dlid, "slid" = slid, "raw_traffic" = raw_traffic,
+            "flow_label" = flow_label, "hop_limit" = hop_limit, "traffic_class" = traffic_class,
+            "reversible" = reversible, "numb_path" = numb_path, "pkey" = pkey, "sl" = sl,
+            "mtu_selector" = mtu_selector, "mtu" = mtu, "rate_selector" = rate_selector, "rate" = rate,
+            "packet_life_time_selector" = packet_life_time_selector, "packet_life_time" = packet_life_time,
+            "preference" = preference,
+        }
+        "struct rdma_ib_addr" IbAddr { "sgid" = sgid, "dgid" = dgid, "pkey" = pkey }
+        "struct rdma_addr" Addr { "src_addr" = src_storage, "dst_addr" = dst_storage, "addr" = addr }
+        "struct rdma_route" Route { "addr" = addr, "path_rec" = path_rec, "num_paths" = num_paths }
+        "struct rdma_event_channel" EventChannel { "fd" = fd }
+        "struct rdma_cm_id" CmId {
+            "verbs" = verbs, "channel" = channel, "context" = context, "qp" = qp, "route" = route, "ps" = ps,
+            "port_num" = port_num, "event" = event, "send_cq_channel" = send_cq_channel, "send_cq" = send_cq,
+            "recv_cq_channel" = recv_cq_channel, "recv_cq" = recv_cq, "srq" = srq, "pd" = pd,
+            "qp_type" = qp_type,
+        }
+        "struct rdma_conn_param" ConnParam {
+            "private_data" = private_data, "private_data_len" = private_data_len,
+            "responder_resources" = responder_resources, "initiator_depth" = initiator_depth,
+            "flow_control" = flow_control, "retry_count" = retry_count, "rnr_retry_count" = rnr_retry_count,
+            "srq" = srq, "qp_num" = qp_num,
+        }
+        "struct rdma_ud_param" UdParam {
+            "private_data" = private_data, "private_data_len" = private_data_len, "ah_attr" = ah_attr,
+            "qp_num" = qp_num, "qkey" = qkey,
+        }
+        "struct rdma_cm_event" CmEvent {
+            "id" = id, "listen_id" = listen_id, "event" = event, "status" = status, "param" = param,
+        }
+        "struct rdma_addrinfo" AddrInfo {
+            "ai_flags" = ai_flags, "ai_family" = ai_family, "ai_qp_type" = ai_qp_type,
+            "ai_port_space" = ai_port_space, "ai_src_len" = ai_src_len, "ai_dst_len" = ai_dst_len,
+            "ai_src_addr" = ai_src_addr, "ai_dst_addr" = ai_dst_addr, "ai_src_canonname" = ai_src_canonname,
+            "ai_dst_canonname" = ai_dst_canonname, "ai_route_len" = ai_route_len, "ai_route" = ai_route,
+            "ai_connect_len" = ai_connect_len, "ai_connect" = ai_connect, "ai_next" = ai_next,
+        }
     }
 }
 
@@ -179,7 +218,7 @@ fn layouts() -> Vec<Layout> {
 fn structures_lie_in_memory_as_the_header_has_them() {
     let layouts = layouts();
     let mut source = String::from(
-        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n",
+        "#include <rdma/rdma_cma.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n",
     );
     for layout in &layouts {
         let _ = writeln!(source, "printf(\"%zu\\n\", sizeof({}));", layout.c);

@@ -6,6 +6,7 @@
 
 pub mod ahead;
 pub mod bytes;
+pub mod cm;
 pub mod control;
 pub mod ddp;
 pub mod discovery;

@@ -4,6 +4,7 @@
 //! One at a time, please (`--test-threads=1`): programs listen at ports of their own choice.
 
 mod checks;
+mod connections;
 mod faults;
 mod place;
 mod programs;

@@ -17,13 +17,29 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const LISTENS: &str = "0A";
 
 /// What the programs come in.
-const PACKAGES: &[(&str, &str)] = &[("ibv_rc_pingpong", "ibverbs-utils"), ("ib_write_bw", "perftest")];
+const PACKAGES: &[(&str, &str)] =
+    &[("ibv_rc_pingpong", "ibverbs-utils"), ("ib_write_bw", "perftest"), ("rping", "rdmacm-utils")];
+
+/// Where a server can be seen to listen.
+#[derive(Clone, Copy)]
+pub(crate) enum Port {
+    /// A port of TCP.
+    Tcp(u16),
+    /// One of connections by verbs.
+    Connections(u16),
+}
+
+impl From<u16> for Port {
+    fn from(port: u16) -> Self {
+        Self::Tcp(port)
+    }
+}
 
 /// Two places for programs: on the same machine, or joined by a cable.
 pub(crate) struct Place {
     pub(crate) run: Run,
     cable: Option<Cable>,
-    /// A copy of the binary and its library that nobody may read.
+    /// A copy of the binary and its libraries that nobody may read.
     folder: PathBuf,
     count: std::cell::Cell<u32>,
 }
@@ -47,10 +63,11 @@ impl Place {
         let folder = std::env::temp_dir().join(format!("etherslot-verbs-{}", run.id()));
         fs::create_dir_all(folder.join("verbs")).unwrap();
         let binary = etherslot_binary().unwrap();
-        let library = Path::new("verbs/libibverbs.so.1");
         fs::copy(&binary, folder.join("etherslot")).unwrap();
-        fs::copy(binary.with_file_name("").join(library), folder.join(library))
-            .expect("`./run build` makes libibverbs.so.1");
+        for library in ["verbs/libibverbs.so.1", "verbs/librdmacm.so.1"] {
+            fs::copy(binary.with_file_name("").join(library), folder.join(library))
+                .expect("`./run build` makes the libraries");
+        }
         for path in [folder.clone(), folder.join("verbs"), folder.join("etherslot")] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -100,8 +117,9 @@ impl Place {
         &self,
         server: &[&str],
         client: &[&str],
-        port: u16,
+        port: impl Into<Port>,
     ) -> Result<(Process, Process), String> {
+        let port = port.into();
         let mut serving = self.start(Side::Box, server);
         serving
             .wait_until("that it listens", PATIENCE, |process| listens(process, port))
@@ -112,7 +130,12 @@ impl Place {
     }
 
     /// Runs a server, and a client that is given the server's address behind its arguments. What went wrong, if anything.
-    pub(crate) fn pair(&self, server: &[&str], client: &[&str], port: u16) -> Result<String, String> {
+    pub(crate) fn pair(
+        &self,
+        server: &[&str],
+        client: &[&str],
+        port: impl Into<Port>,
+    ) -> Result<String, String> {
         let (mut serving, mut asking) = self.begin(server, client, port)?;
         for process in [&mut asking, &mut serving] {
             let status = process.wait(PATIENCE).map_err(|error| error.to_string())?;
@@ -130,9 +153,20 @@ impl Drop for Place {
     }
 }
 
-/// Whether somebody in the namespace of a process listens at this TCP port.
-fn listens(process: &Process, port: u16) -> bool {
-    let port = format!(":{port:04X}");
+/// Whether somebody in the namespace of a process listens at this port. Who does for connections has a socket with a name that
+/// ends in port and slot (docs/verbs.md).
+fn listens(process: &Process, port: Port) -> bool {
+    let port = match port {
+        Port::Tcp(port) => format!(":{port:04X}"),
+        Port::Connections(port) => {
+            let names = fs::read_to_string(format!("/proc/{}/net/unix", process.pid())).unwrap_or_default();
+            return names.lines().any(|line| {
+                let name =
+                    line.rsplit_once("@etherslot-cm/").map(|(_, name)| name.split('/').collect::<Vec<_>>());
+                name.is_some_and(|name| name.len() == 4 && name[2] == port.to_string())
+            });
+        }
+    };
     ["tcp", "tcp6"].iter().any(|table| {
         let text = fs::read_to_string(format!("/proc/{}/net/{table}", process.pid())).unwrap_or_default();
         text.lines().any(|line| {

@@ -60,14 +60,14 @@ pub(crate) unsafe fn async_events_given<'a>(cq: *mut Cq) -> &'a Given {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_comp_channel(context: *mut Context) -> *mut CompChannel {
+pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut Context) -> *mut CompChannel {
     let Ok(queue) = Queue::new() else { return null(libc::EMFILE) };
     let channel = CompChannel { context, fd: queue.as_fd().as_raw_fd(), refcnt: 0 };
     Box::into_raw(Box::new(OurChannel { channel, queue: Arc::new(queue) })).cast()
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut CompChannel) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut CompChannel) -> c_int {
     // SAFETY: the program's channel.
     if unsafe { (*channel).refcnt } > 0 {
         return libc::EBUSY;
@@ -183,7 +183,7 @@ unsafe fn create(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_cq(
+pub(crate) unsafe extern "C" fn ibv_create_cq(
     context: *mut Context,
     cqes: c_int,
     cq_context: *mut c_void,
@@ -215,7 +215,7 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut Cq, cqes: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
     let name = cq as u64;
     // SAFETY: the program's CQ.
     let ours = unsafe { OurCq::of(cq) };

@@ -81,7 +81,7 @@ fn put(name: &mut [c_char], text: &CStr) {
 }
 
 /// The only device there is.
-fn device() -> *mut Device {
+pub(crate) fn device() -> *mut Device {
     struct Only(Device);
     // SAFETY: it is not changed once it is made, and its pointers are null.
     unsafe impl Send for Only {}
@@ -148,7 +148,7 @@ extern "C" fn ibv_get_device_guid(_device: *mut Device) -> u64 {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
     let Some(rnic) = process().enter() else { return ptr::null_mut() };
     let Ok(events) = Queue::new() else {
         process().leave();
@@ -197,7 +197,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_close_device(context: *mut Context) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut Context) -> c_int {
     // SAFETY: made by ibv_open_device, and not used after this.
     drop(unsafe { Box::from_raw(OurContext::around(context)) });
     let mut process = process();
@@ -501,7 +501,7 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut AsyncEvent) {
 // --- Protection domains ---
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_alloc_pd(context: *mut Context) -> *mut Pd {
+pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut Context) -> *mut Pd {
     let mut domains = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
     let number = domains.iter().position(|in_use| !in_use).unwrap_or_else(|| {
         domains.push(false);
@@ -514,7 +514,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut Context) -> *mut Pd {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
     // SAFETY: made by ibv_alloc_pd or alloc_parent_domain, and not used after this.
     let pd = unsafe { Box::from_raw(pd.cast::<OurPd>()) };
     if !pd.is_child {

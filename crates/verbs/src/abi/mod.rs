@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // A C ABI.
 #![allow(clippy::missing_safety_doc)] // The header's rules, as said above.
 
+pub mod cma;
 mod completions;
 mod context;
 mod memory;
@@ -32,9 +33,11 @@ type Rnic = Device<ProcessMemory>;
 struct Process {
     device: Option<Arc<Rnic>>,
     contexts: usize,
+    /// Connections; they have a context.
+    cm: Option<cma::Shared>,
 }
 
-static PROCESS: Mutex<Process> = Mutex::new(Process { device: None, contexts: 0 });
+static PROCESS: Mutex<Process> = Mutex::new(Process { device: None, contexts: 0, cm: None });
 
 fn process() -> MutexGuard<'static, Process> {
     PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -122,6 +125,7 @@ fn prepare() {
         if let Ok(mut process) = PROCESS.try_lock() {
             // Sockets and sessions are the parent's: nothing is closed.
             std::mem::forget(process.device.take());
+            cma::forget(process.cm.take());
             process.contexts = 0;
         }
     }

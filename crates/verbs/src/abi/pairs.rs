@@ -23,25 +23,25 @@ use crate::place;
 const STREAMS: u16 = 63;
 const SGE_BYTES: usize = 16;
 
-mod mask {
-    pub(super) const STATE: i32 = 1;
-    pub(super) const ACCESS_FLAGS: i32 = 1 << 3;
-    pub(super) const QKEY: i32 = 1 << 6;
-    pub(super) const AV: i32 = 1 << 7;
-    pub(super) const RETRY_CNT: i32 = 1 << 10;
-    pub(super) const RNR_RETRY: i32 = 1 << 11;
-    pub(super) const RQ_PSN: i32 = 1 << 12;
-    pub(super) const MAX_QP_RD_ATOMIC: i32 = 1 << 13;
-    pub(super) const MIN_RNR_TIMER: i32 = 1 << 15;
-    pub(super) const SQ_PSN: i32 = 1 << 16;
-    pub(super) const MAX_DEST_RD_ATOMIC: i32 = 1 << 17;
-    pub(super) const DEST_QPN: i32 = 1 << 20;
+pub(crate) mod mask {
+    pub(crate) const STATE: i32 = 1;
+    pub(crate) const ACCESS_FLAGS: i32 = 1 << 3;
+    pub(crate) const QKEY: i32 = 1 << 6;
+    pub(crate) const AV: i32 = 1 << 7;
+    pub(crate) const RETRY_CNT: i32 = 1 << 10;
+    pub(crate) const RNR_RETRY: i32 = 1 << 11;
+    pub(crate) const RQ_PSN: i32 = 1 << 12;
+    pub(crate) const MAX_QP_RD_ATOMIC: i32 = 1 << 13;
+    pub(crate) const MIN_RNR_TIMER: i32 = 1 << 15;
+    pub(crate) const SQ_PSN: i32 = 1 << 16;
+    pub(crate) const MAX_DEST_RD_ATOMIC: i32 = 1 << 17;
+    pub(crate) const DEST_QPN: i32 = 1 << 20;
     /// Each of these stands for a field or two that are kept as they are.
-    pub(super) const CUR_STATE: i32 = 1 << 1;
-    pub(super) const PKEY_INDEX: i32 = 1 << 4;
-    pub(super) const PORT: i32 = 1 << 5;
-    pub(super) const PATH_MTU: i32 = 1 << 8;
-    pub(super) const TIMEOUT: i32 = 1 << 9;
+    pub(crate) const CUR_STATE: i32 = 1 << 1;
+    pub(crate) const PKEY_INDEX: i32 = 1 << 4;
+    pub(crate) const PORT: i32 = 1 << 5;
+    pub(crate) const PATH_MTU: i32 = 1 << 8;
+    pub(crate) const TIMEOUT: i32 = 1 << 9;
 }
 
 /// What a receiver that is not ready asks its peer to wait, in units of 10 us, by the codes of verbs (IBA 9.7.5.2.8).
@@ -247,7 +247,7 @@ fn state_number(state: State) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_modify_qp(qp: *mut Qp, attr: *mut QpAttr, mask: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut Qp, attr: *mut QpAttr, mask: c_int) -> c_int {
     // SAFETY: the program's QP, and the caller's structure.
     let (ours, new) = unsafe { (OurQp::of(qp), &*attr) };
     let Ok(mut settings) = ours.settings.lock() else { return libc::EIO };
@@ -343,7 +343,7 @@ unsafe extern "C" fn ibv_query_qp(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
     let name = qp as u64;
     // SAFETY: the program's QP.
     let ours = unsafe { OurQp::of(qp) };
@@ -506,7 +506,7 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut Srq, attr: *mut SrqAttr) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_srq(srq: *mut Srq) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut Srq) -> c_int {
     let name = srq as u64;
     // SAFETY: the program's SRQ.
     let ours = unsafe { OurSrq::of(srq) };
