@@ -231,7 +231,34 @@ def messages(good, bad):
     def domain(number, reserved=0):
         return pack((8, 12), (8, reserved), (16, number)), {"message": "domain", "domain": number}
 
+    def reach(window, address, size, behind, ports, reserved=0, count=None):
+        made = pack(
+            (8, 13), (8, window), (8, len(ports) if count is None else count), (40, reserved), (64, address), (64, size), (128, behind),
+        ) + b"".join(made for made, _ in ports)
+        there = {"address": hex64(address), "bytes": hex64(size), "node": node(behind), "ports": [fields for _, fields in ports]}
+        return made, {"message": "reach", "window": window, "behind": there if size else None}
+
+    def reached(everything, reserved=0):
+        return pack((8, 14), (8, everything), (16, reserved)), {"message": "reached", "all": bool(everything)}
+
+    def admit(number, epoch, stream, function, source, reserved=0):
+        made = pack((8, 15), (8, reserved), (16, number), (32, epoch), (16, stream), (16, function), (32, reserved), (128, source))
+        ident = f"{function >> 8:02x}:{function >> 3 & 31:02x}.{function & 7}"
+        return made, {"message": "admit", "domain": number, "epoch": epoch, "stream": stream, "function": ident, "node": node(source)}
+
+    def join(stream, epoch, of_stream, host, reserved=0):
+        made = pack((8, 16), (8, reserved), (16, stream), (32, epoch), (16, of_stream), (48, reserved), (128, host))
+        return made, {"message": "join", "stream": stream, "epoch": epoch, "of_stream": of_stream, "host": node(host)}
+
+    gone = reach(63, 0, 0, 0, [])
     for name, made, odd in (
+        ("Reach by Ethernet", reach(0, 1 << 40, 1 << 25, B, [MAC]), reach(0, 1 << 40, 1 << 25, B, [MAC], (1 << 40) - 1)),
+        ("Reach by all kinds of ports", reach(63, 0xFFFFFFFFFFFFF000, 0xFFF, TOP, [MAC, UDP4, UDP6, RING]), None),
+        ("Reach, gone", gone, reach(63, 1, 0, 0, [], 1)),
+        ("Reached, all", reached(1), reached(1, 0xFFFF)), ("Reached, not all", reached(0), None),
+        ("Admit", admit(1, 0x21222324, 1, 0x0300, A), admit(1, 0x21222324, 1, 0x0300, A, 0xFF)),
+        ("Admit, the last", admit(0xFFFF, (1 << 32) - 1, 0xFFFF, 0xFFFF, TOP), None), ("Admit, not any more", admit(0, 1, 1, 0, 1), None),
+        ("Join", join(1, 0x21222324, 2, A), join(1, 0x21222324, 2, A, 0xFF)), ("Join, the last", join(0xFFFF, (1 << 32) - 1, 0xFFFF, TOP), None),
         ("Member of group 1", member(1), member(1, 0xFF)), ("Member of group 4000", member(4000), None), ("Member of no group", member(0), None),
         ("Recall, gone", recall(0), recall(0, 0xFF)), ("Recall, the longest", recall(0xFFFF), None), ("Keep", keep(), keep(0xFFFFFF)),
         ("Domain 1", domain(1), domain(1, 0xFF)), ("Domain, the last", domain(0xFFFF), None), ("Domain, none", domain(0), None),
@@ -240,4 +267,14 @@ def messages(good, bad):
         if odd:
             good("message", f"{name}, reserved byte set", odd, canonical=False)
         bad("message", f"{name} without its last byte", made[0][:-1])
+    for name, made in (
+        ("Reach, window 64", reach(64, 0, 1, B, [MAC])), ("Reach without ports", reach(0, 0, 1, B, [])),
+        ("Reach with 5 ports", reach(0, 0, 1, B, [MAC] * 5)), ("Reach with more ports than there are", reach(0, 0, 1, B, [MAC], count=2)),
+        ("Reach of node 0", reach(0, 0, 1, 0, [MAC])), ("Reach up to 2^64", reach(0, (1 << 64) - 1, 1, B, [MAC])),
+        ("Reach with a port of kind 0", reach(0, 0, 1, B, [port(0, b"")])), ("Reached, state 2", reached(2)),
+        ("Admit on stream 0", admit(1, 1, 0, 0, A)), ("Admit of epoch 0", admit(1, 0, 1, 0, A)), ("Admit of node 0", admit(1, 1, 1, 0, 0)),
+        ("Join of stream 0", join(0, 1, 1, A)), ("Join for stream 0", join(1, 1, 0, A)), ("Join for epoch 0", join(1, 0, 1, A)),
+        ("Join for node 0", join(1, 1, 1, 0)),
+    ):
+        bad("message", name, made[0])
     bad("message", "Member of group 4001", member(4001))

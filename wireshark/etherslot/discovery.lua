@@ -19,6 +19,8 @@ return function(E)
         return true
     end
 
+    E.port = port
+
     local function device(tvb, at, root)
         local tree = root:add(f.device, tvb(at, C.DEVICE_BYTES))
         local name = E.add_text(tree, "name", tvb, at, C.NAME_BYTES)

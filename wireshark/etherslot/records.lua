@@ -66,6 +66,40 @@ return function(E)
         end
     end
 
+    -- Where ports stand in a Reach, and how many there may be.
+    local REACH_BYTES, REACH_PORTS, WINDOWS = 40, 4, 64
+
+    local function is_gone(tvb)
+        return E.is_zero(tvb, 16, 8)
+    end
+
+    local function reach_error(tvb)
+        if u8(tvb, 1) >= WINDOWS then
+            return "a window that there is not"
+        end
+        if is_gone(tvb) then
+            return nil
+        end
+        local count = u8(tvb, 2)
+        if count < 1 or count > REACH_PORTS or tvb:len() < REACH_BYTES + count * C.PORT_BYTES or E.is_zero(tvb, 24, 16) then
+            return "no box, or none that can be found"
+        end
+        for place = 0, count - 1 do
+            local kind = u8(tvb, REACH_BYTES + place * C.PORT_BYTES)
+            if kind < 1 or kind > #N.PORT_KINDS then
+                return "a kind of port that there is not"
+            end
+        end
+        local sum = tvb(8, 8):uint64() + tvb(16, 8):uint64()
+        return sum < tvb(8, 8):uint64() and "a window beyond the last address" or nil
+    end
+
+    local function show_ports(tvb, tree)
+        for place = 0, (is_gone(tvb) and 0 or u8(tvb, 2)) - 1 do
+            E.port(tvb, REACH_BYTES + place * C.PORT_BYTES, tree)
+        end
+    end
+
     -- By code: name, bytes, fields, what is refused, and what else is shown.
     local CONTROL = {
         {
@@ -116,6 +150,38 @@ return function(E)
         { "Recall", 4, { { "control.window", 2, 2 } } },
         { "Keep", 4 },
         { "Domain", 4, { { "control.domain", 2, 2 } } },
+        {
+            "Reach", REACH_BYTES,
+            {
+                { "reach.window", 1, 1 }, { "reach.ports", 2, 1 }, { "reach.address", 8, 8 }, { "reach.bytes", 16, 8 },
+                { "node", 24, 16 },
+            },
+            reach_error, show_ports,
+        },
+        {
+            "Reached", 4, { { "reach.all", 1, 1 } },
+            function(tvb)
+                return u8(tvb, 1) > 1 and "a state that there is not" or nil
+            end,
+        },
+        {
+            "Admit", 32,
+            { { "control.domain", 2, 2 }, { "control.epoch", 4, 4 }, { "control.stream", 8, 2 }, { "node", 16, 16 } },
+            function(tvb)
+                return (u32(tvb, 4) == 0 or u16(tvb, 8) == 0 or E.is_zero(tvb, 16, 16)) and "epoch, stream or node 0" or nil
+            end,
+            function(tvb, tree)
+                tree:add(f["control.function"], tvb(10, 2), E.id_of(tvb, 10))
+            end,
+        },
+        {
+            "Join", 32,
+            { { "control.stream", 2, 2 }, { "control.epoch", 4, 4 }, { "control.of_stream", 8, 2 }, { "node", 16, 16 } },
+            function(tvb)
+                local is_none = u16(tvb, 2) == 0 or u32(tvb, 4) == 0 or u16(tvb, 8) == 0 or E.is_zero(tvb, 16, 16)
+                return is_none and "epoch, stream or node 0" or nil
+            end,
+        },
     }
 
     local function control(tvb, root, range)

@@ -1,5 +1,6 @@
 //! The I/O box: Functions, and the sessions of the hosts that use them.
 
+mod far;
 mod host;
 
 use std::collections::VecDeque;
@@ -13,13 +14,16 @@ use etherslot_seal::{PublicKey, is_protected};
 use etherslot_session::{
     Config as SessionConfig, DeadReason, Heard, Listener, Routes, Session, State as SessionState, parse_frame,
 };
-use etherslot_wire::control::{CloseReason, Name};
+use etherslot_wire::control::{CloseReason, Name, feature};
+use etherslot_wire::discovery::Port;
 use etherslot_wire::frame::{Header, Kind as FrameKind};
 use etherslot_wire::handshake::is_handshake;
 
 use crate::guard::{BoxGuard, Came, GuardCounters, Keys, Protection, Security, destination};
 use crate::random::Epochs;
 use crate::session_event::{SessionEvent, SessionEvents};
+pub use far::FarCounters;
+use far::{Far, Outlook};
 use host::{Attachment, CONTROL_BACKLOG, Host, Inbound, Owned, Shared};
 
 /// Handshake replies that wait to be sent.
@@ -73,6 +77,8 @@ pub struct BoxNode<A: Copy + Eq> {
     dead_after_ns: u64,
     listener: Listener<A>,
     hosts: Vec<Host<A>>,
+    config: SessionConfig,
+    far: Far<A>,
     shared: Shared,
     replies: VecDeque<Reply<A>>,
     counters: BoxCounters,
@@ -118,6 +124,8 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
             dead_after_ns: config.dead_after_ns,
             listener: Listener::new(config),
             hosts: Vec::new(),
+            config: config.clone(),
+            far: Far::new(config, Box::new(|_| Vec::new())),
             shared: Shared { functions: functions.collect(), leases },
             replies: VecDeque::with_capacity(REPLIES),
             counters: BoxCounters::default(),
@@ -137,6 +145,15 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         self
     }
 
+    /// Lets hosts join their Functions here with those in other boxes. `places` says where a port that a host tells of is, seen from here: on
+    /// each link that may lead there. To be said before anything else.
+    pub fn with_boxes(mut self, places: impl Fn(&Port) -> Vec<A> + 'static) -> Self {
+        let features = self.config.features | feature::BOXES | feature::JOINS;
+        self.listener = Listener::new(&SessionConfig { features, ..self.config.clone() });
+        self.far = Far::new(&self.config, Box::new(places));
+        self
+    }
+
     /// Whose the Functions are. Who keeps [`Leases::image`] for the next life does so between [`BoxNode::poll`] and
     /// [`BoxNode::transmit`]: then no host hears of a lease that could be forgotten.
     pub fn leases(&self) -> &Leases {
@@ -149,7 +166,9 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
     }
 
     /// Protects all sessions. Their [`SessionConfig::is_link_intact`] should be set: a sealed frame needs no check.
-    pub fn protect(&mut self, security: Security) {
+    pub fn protect(&mut self, mut security: Security) {
+        let (credentials, entropy) = (security.credentials.clone(), security.entropy.fork());
+        self.far.protect(Security { credentials, entropy });
         self.guard = Some(Box::new(BoxGuard::new(security, self.dead_after_ns)));
     }
 
@@ -174,6 +193,9 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
     }
 
     fn receive_guarded(&mut self, guard: &mut BoxGuard<A>, now_ns: u64, from: &A, frame: &[u8]) {
+        if self.far.receive_guarded(guard, now_ns, from, frame, &mut self.hosts) {
+            return;
+        }
         let epoch = destination(frame);
         let is_for = |host: &&mut Host<A>| epoch != 0 && host.session.epoch() == epoch;
         if let Some(host) = self.hosts.iter_mut().find(is_for)
@@ -190,7 +212,8 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         }
         let mut reply = Reply { to: *from, bytes: [0; REPLY_BYTES], length: 0 };
         let hosts = &self.hosts;
-        let is_taken = |epoch| hosts.iter().any(|host| host.session.epoch() == epoch);
+        let far = &self.far;
+        let is_taken = |epoch| hosts.iter().any(|host| host.session.epoch() == epoch) || far.is_taken(epoch);
         match guard.receive(now_ns, from, frame, &is_taken, &mut reply.bytes) {
             Came::Nothing => {}
             Came::Reply(length) if self.replies.len() < REPLIES => {
@@ -233,7 +256,12 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
                 stray: &mut self.counters.stray_records,
             };
             host.session.handle_frame_on(now_ns, path, header, body, &mut inbound);
-        } else if header.kind == FrameKind::Hello && !self.is_closing {
+            return;
+        }
+        if self.far.take(now_ns, from, header, body, &mut self.hosts) {
+            return;
+        }
+        if header.kind == FrameKind::Hello && !self.is_closing {
             self.hello(now_ns, *from, header, body);
         } else {
             self.counters.foreign_frames += 1;
@@ -253,6 +281,10 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
 
     /// A host has proved that it lives now: an earlier session of the same node is over.
     fn accept(&mut self, now_ns: u64, from: A, session: Box<Session>, keys: Option<Keys>) {
+        if session.has(feature::JOINS) {
+            self.far.accept(from, session, keys, &mut self.hosts);
+            return;
+        }
         let node = session.peer().map(|hello| hello.node).unwrap_or_default();
         if let Some(earlier) = self.hosts.iter().position(|host| host.node == node) {
             tracing::info!(host = %from, "host came back with a new epoch");
@@ -281,11 +313,15 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
             attachments: Vec::new(),
             asked: VecDeque::with_capacity(CONTROL_BACKLOG),
             answers: VecDeque::with_capacity(CONTROL_BACKLOG),
+            outlooks: (0..Hierarchy::SLOTS).map(|_| Outlook::default()).collect(),
+            is_far: false,
+            admitted: Vec::new(),
         });
     }
 
     fn drop_host(&mut self, now_ns: u64, index: usize, on_purpose: bool, reason: Option<DeadReason>) {
         let mut host = self.hosts.swap_remove(index);
+        self.far.is_moved = true;
         self.events.push(SessionEvent::Dead { peer: host.address, reason });
         self.counters.sessions_dead += 1;
         for attachment in std::mem::take(&mut host.attachments) {
@@ -312,7 +348,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
                 Some((host, at))
             });
             if let Some((host, at)) = attached {
-                host.recall(now_ns, at, action.kind, &mut self.shared);
+                host.recall(now_ns, at, action.kind, &mut self.shared, &mut self.far);
             } else {
                 // Its session has just died.
                 self.shared.leases.released(now_ns, action.device);
@@ -340,9 +376,10 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
                 progress = true;
                 continue;
             }
-            progress |= host.go_on(now_ns, self.streams, &mut self.shared);
+            progress |= host.go_on(now_ns, self.streams, &mut self.shared, &mut self.far);
             index += 1;
         }
+        progress |= self.reach(now_ns);
         // What a Function without a host still has to finish, such as the writes of its medium under way.
         for function in &mut self.shared.functions {
             if let Some(endpoint) = &mut function.endpoint {
@@ -352,9 +389,22 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
         progress
     }
 
+    /// Goes on with what is between this box and others.
+    fn reach(&mut self, now_ns: u64) -> bool {
+        let mut severed = Vec::new();
+        let progress = self.far.poll(now_ns, self.streams, &mut self.epochs, &mut self.hosts, &mut severed);
+        for &(epoch, slot, life) in &severed {
+            let host = self.hosts.iter_mut().find(|host| host.session.epoch() == epoch);
+            if let Some(host) = host.filter(|host| host.outlooks[usize::from(slot)].is(life)) {
+                host.sever(now_ns, slot, &mut self.shared, &mut self.far);
+            }
+        }
+        progress | !severed.is_empty()
+    }
+
     /// Hands all frames that may leave now to `send`, which says how many, from the front, it took.
     pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&A, &[&[u8]]) -> usize) -> bool {
-        let mut progress = false;
+        let mut progress = self.far.transmit(now_ns, send);
         while let Some(reply) = self.replies.front() {
             if send(&reply.to, &[&reply.bytes[..reply.length]]) == 0 {
                 break;
@@ -389,13 +439,15 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
             .filter_map(|function| function.endpoint.as_ref())
             .map(|free| free.deadline_ns());
         let leases = self.shared.leases.deadline_ns();
-        hosts.chain(free).chain([leases, is_waiting.then_some(0)]).flatten().min()
+        let far = self.far.deadline_ns(&self.hosts);
+        hosts.chain(free).chain([leases, far, is_waiting.then_some(0)]).flatten().min()
     }
 
     /// Says goodbye to all hosts, a few times, as no host answers, and takes no others: the rounds have to go on until
     /// [`BoxNode::is_closed`], some round-trip times later and within half a second.
     pub fn close(&mut self) {
         self.is_closing = true;
+        self.far.close();
         for host in &mut self.hosts {
             host.session.close(CloseReason::Shutdown);
         }
@@ -403,7 +455,7 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
 
     /// Whether all that [`BoxNode::close`] began is done.
     pub fn is_closed(&self) -> bool {
-        self.is_closing && self.hosts.is_empty()
+        self.is_closing && self.hosts.is_empty() && self.far.is_closed()
     }
 
     /// The next session that came up or died, of the last 64 that nobody took.
@@ -418,7 +470,18 @@ impl<A: Copy + Eq + Hash + fmt::Display> BoxNode<A> {
 
     /// What a node with keys has counted beside.
     pub fn guard_counters(&self) -> Option<GuardCounters> {
-        self.guard.as_ref().map(|guard| guard.counters())
+        let far = self.far.guard_counters().unwrap_or_default();
+        self.guard.as_ref().map(|guard| guard.counters().plus(&far))
+    }
+
+    /// What was counted of the way to and from other boxes.
+    pub fn far_counters(&self) -> &FarCounters {
+        &self.far.counters
+    }
+
+    /// The sessions with other boxes: whether this one has begun it, where the other is, how it is protected.
+    pub fn boxes(&self) -> impl Iterator<Item = (bool, &A, &Session, Option<Protection>)> {
+        self.far.sessions()
     }
 
     /// The node's identity, if it has keys.

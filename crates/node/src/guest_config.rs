@@ -17,6 +17,8 @@ pub(crate) const WRITES: usize = 3 + 6;
 pub(crate) const COMMAND: usize = 0x04;
 /// Offset of the first Base Address Register.
 pub(crate) const BAR0: usize = 0x10;
+/// Behind Command and BARs, which say what a Function decodes.
+pub(crate) const BARS_END: usize = BAR0 + 24;
 
 const COMMAND_MEMORY: u8 = 1 << 1;
 const COMMAND_MASTER: u8 = 1 << 2;

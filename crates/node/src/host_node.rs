@@ -8,8 +8,10 @@ use etherslot_seal::{PublicKey, is_protected};
 use etherslot_session::{
     Config as SessionConfig, Deliver, PathId, Routes, Session, State as SessionState, parse_frame,
 };
+use etherslot_wire::NodeId;
+use etherslot_wire::boxes::{Admit, Behind, PORTS};
 use etherslot_wire::control::{CONTROL_STREAM, CloseReason, Message, Name, feature};
-use etherslot_wire::discovery::Group;
+use etherslot_wire::discovery::{Group, Port};
 use etherslot_wire::frame::Header;
 use etherslot_wire::handshake::is_handshake;
 use etherslot_wire::record::Kind;
@@ -68,6 +70,9 @@ struct Peer<A> {
     /// Slots whose Functions are in this box; stream `n` belongs to the `n - 1`th. A slot that went leaves its place to the next.
     slots: Vec<Option<usize>>,
     control: VecDeque<(u16, Message)>,
+    /// Who of other boxes may come in, and who the box knows of.
+    admits: Vec<Admit>,
+    admitted: Vec<Admit>,
 }
 
 /// A host node.
@@ -82,6 +87,8 @@ pub struct HostNode<A> {
     /// For each slot, its peer, once it is known.
     peer_of: Vec<Option<usize>>,
     group: Option<Group>,
+    /// How other boxes know an address of ours, if Functions in different ones may reach each other.
+    port_of: Option<fn(&A) -> Option<Port>>,
     max_payload_bytes: u16,
     counters: HostCounters,
     events: SessionEvents<A>,
@@ -92,6 +99,41 @@ pub struct HostNode<A> {
 impl<A> Peer<A> {
     fn has_epoch(&self, epoch: u32) -> bool {
         self.session.as_ref().is_some_and(|session| session.epoch() == epoch)
+    }
+
+    /// The box as others are told of it, if it lets Functions of other boxes come in.
+    fn place(&self, port_of: Option<fn(&A) -> Option<Port>>) -> Option<(NodeId, [Option<Port>; PORTS])> {
+        let session = self.session.as_ref().filter(|session| self.up && session.has(feature::BOXES))?;
+        let mut ports = [None; PORTS];
+        let known = self.addresses.iter().filter_map(port_of?);
+        ports.iter_mut().zip(known).for_each(|(place, port)| *place = Some(port));
+        ports[0]?;
+        Some((session.peer()?.node, ports))
+    }
+
+    /// Tells the box who may come in. True if something was sent; what has no room waits.
+    fn admit(&mut self) -> bool {
+        let Self { session: Some(session), admits, admitted, .. } = self else { return false };
+        if admits == admitted {
+            return false;
+        }
+        let is_same = |one: &Admit, two: &Admit| (one.node, one.stream) == (two.node, two.stream);
+        let before = admitted.len();
+        let mut said = false;
+        admitted.retain(|known| {
+            let stays = admits.iter().any(|wanted| is_same(wanted, known));
+            let gone = Message::Admit(Admit { domain: 0, ..*known });
+            stays || !send_control(session, CONTROL_STREAM, gone)
+        });
+        for wanted in admits.iter().filter(|wanted| !admitted.contains(wanted)).copied().collect::<Vec<_>>() {
+            if !send_control(session, CONTROL_STREAM, Message::Admit(wanted)) {
+                break;
+            }
+            admitted.retain(|known| !is_same(known, &wanted));
+            admitted.push(wanted);
+            said = true;
+        }
+        said || admitted.len() != before
     }
 
     /// Whether there is anybody to connect for.
@@ -140,6 +182,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
             slots: Vec::new(),
             peer_of: Vec::new(),
             group: None,
+            port_of: None,
             max_payload_bytes: MAX_PAYLOAD_BYTES,
             counters: HostCounters::default(),
             events: SessionEvents::default(),
@@ -200,6 +243,8 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 connect_at_ns: 0,
                 slots: Vec::new(),
                 control: VecDeque::with_capacity(CONTROL_BACKLOG),
+                admits: Vec::new(),
+                admitted: Vec::new(),
             });
         }
         let peer = &mut self.peers[index];
@@ -260,6 +305,26 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
     /// passing this node. To be said before the first poll. A device with another domain, or with none, is reached by nobody but us.
     pub fn set_domain(&mut self, slot: usize, domain: u16) {
         self.slots[slot].domain = domain;
+    }
+
+    /// Lets devices of one domain reach each other in different boxes, too. `port_of` says how a box's address is called on the wire; boxes that it has
+    /// no name for take no part. To be said before the first poll.
+    pub fn join_boxes(&mut self, port_of: fn(&A) -> Option<Port>) {
+        self.port_of = Some(port_of);
+        self.config.features |= feature::BOXES;
+    }
+
+    /// Whether the device of a slot reaches all of its domain that is in other boxes, as its box says.
+    pub fn is_reaching(&self, slot: usize) -> bool {
+        self.slots[slot].is_reaching()
+    }
+
+    /// Whether the boxes of two slots, which there are sessions with, can let their devices reach each other.
+    pub fn can_join(&self, slot: usize, other: usize) -> bool {
+        let [one, two] = [slot, other].map(|slot| self.peer_of[slot]);
+        let joins =
+            |peer: Option<usize>| peer.is_some_and(|peer| self.peers[peer].place(self.port_of).is_some());
+        one == two || joins(one) && joins(two)
     }
 
     /// Gives the device of a slot back to its box: what [`Guest::recalled`] has put off.
@@ -427,6 +492,7 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 SessionState::Up if !peer.up => {
                     tracing::info!(peer = %peer.address, "session up");
                     peer.up = true;
+                    peer.admitted.clear();
                     peer.introduces = self.group.is_some() && session.has(feature::LEASES);
                     for &further in &peer.addresses[1..] {
                         peer.routes.add(session, now_ns, further);
@@ -466,9 +532,55 @@ impl<A: Copy + Eq + fmt::Display> HostNode<A> {
                 for &slot in peer.slots.iter().flatten() {
                     progress |= self.slots[slot].poll(now_ns, session, guest);
                 }
+                progress |= peer.admit();
             }
         }
-        progress
+        progress | self.join()
+    }
+
+    /// Finds out what lies where, and who has to be told, if something has changed. True if it has.
+    fn join(&mut self) -> bool {
+        let is_moved = self.slots.iter_mut().fold(false, |is_moved, slot| is_moved | slot.take_moved());
+        if self.port_of.is_none() || !is_moved {
+            return false;
+        }
+        let places: Vec<_> = self.peers.iter().map(|peer| peer.place(self.port_of)).collect();
+        let place = |slot: usize| {
+            let peer = self.peer_of[slot]?;
+            Some((peer, places[peer]?))
+        };
+        let mut admits = vec![Vec::new(); self.peers.len()];
+        let mut reaches = vec![Vec::new(); self.slots.len()];
+        for (at, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.domain != 0) {
+            let (Some((peer, (node, _))), Some(function)) = (place(at), slot.function()) else { continue };
+            let Some(session) = &self.peers[peer].session else { continue };
+            let (epoch, stream) = (session.epoch(), slot.stream);
+            for (other_at, other) in
+                self.slots.iter().enumerate().filter(|(_, other)| other.domain == slot.domain)
+            {
+                let Some((behind, (node_behind, ports))) =
+                    place(other_at).filter(|(behind, _)| *behind != peer)
+                else {
+                    continue;
+                };
+                let decoded = other.decoded();
+                let windows =
+                    decoded.map(|(address, bytes)| Behind { address, bytes, node: node_behind, ports });
+                let before = reaches[at].len();
+                reaches[at].extend(windows);
+                let admit = Admit { domain: slot.domain, node, epoch, stream, function };
+                if reaches[at].len() != before && !admits[behind].contains(&admit) {
+                    admits[behind].push(admit);
+                }
+            }
+        }
+        for (slot, reaches) in self.slots.iter_mut().zip(reaches) {
+            slot.set_reaches(reaches);
+        }
+        for (peer, admits) in self.peers.iter_mut().zip(admits) {
+            peer.admits = admits;
+        }
+        true
     }
 
     /// Hands all frames that may leave now to `send`, which says how many, from the front, it took.

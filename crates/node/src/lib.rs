@@ -15,7 +15,7 @@ mod random;
 mod session_event;
 mod slot;
 
-pub use box_node::{BoxCounters, BoxLimits, BoxNode};
+pub use box_node::{BoxCounters, BoxLimits, BoxNode, FarCounters};
 pub use etherslot_seal as seal;
 pub use guard::{GuardCounters, Protection, Security};
 pub use host_api::{Accepted, Device, Guest, Interrupt, Interrupts, Refused};

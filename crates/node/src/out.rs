@@ -1,9 +1,9 @@
 //! From TLPs and control messages to records of a session.
 
-use etherslot_pci::{TlpOut, data_lead};
+use etherslot_pci::data_lead;
 use etherslot_session::Session;
 use etherslot_wire::ahead::Piece;
-use etherslot_wire::control::{Message, feature};
+use etherslot_wire::control::Message;
 use etherslot_wire::record::Kind;
 use etherslot_wire::tlp::{Header, MAX_HEADER_BYTES};
 
@@ -63,21 +63,4 @@ pub(crate) fn send_control(session: &mut Session, stream: u16, message: Message)
     let mut bytes = [0; Message::MAX_BYTES];
     let Some(length) = message.emit(&mut bytes) else { return false };
     session.send(Kind::Control, stream, &bytes[..length], 0, &[], length).is_ok()
-}
-
-/// A session as the way upstream of a hierarchy.
-pub(crate) struct Upstream<'a>(pub(crate) &'a mut Session);
-
-impl TlpOut for Upstream<'_> {
-    fn room(&mut self, stream: u16) -> usize {
-        self.0.room_for(stream)
-    }
-
-    fn declare(&mut self, stream: u16, message: Message) -> bool {
-        !self.0.has(feature::READ_AHEAD) || send_control(self.0, stream, message)
-    }
-
-    fn send(&mut self, stream: u16, header: &Header, data: &[u8]) -> bool {
-        send_tlp(self.0, stream, header, data)
-    }
 }

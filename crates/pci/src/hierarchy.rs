@@ -4,7 +4,7 @@
 //! programs the ports like those of any switch; until then nothing passes. Each slot has a stream of the
 //! session of its own, and a TLP from a stream reaches no other slot's Endpoint. Between Endpoints, TLPs pass
 //! directly: in a plain switch if the ports' windows lead there, and else among those of one *domain*, which share an
-//! address space.
+//! address space. What is in other boxes ([`far`]) is upstream as well: whoever owns the way there tells it from the host.
 //!
 //! The switch holds nothing but its own Completions: what enters it is delivered, sent or refused at once, so
 //! it keeps every order that its streams have (2.4.1). Different streams are not ordered among each other: TLPs
@@ -12,6 +12,7 @@
 //! those to the host and to a peer.
 
 mod down;
+pub mod far;
 mod up;
 
 use std::collections::VecDeque;
@@ -53,6 +54,14 @@ pub struct HierarchyCounters {
     pub peer: u64,
     /// Completions of ports dropped because too many waited.
     pub overflows: u64,
+}
+
+/// Where a TLP of an Endpoint goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Host,
+    Peer(usize),
+    Nowhere,
 }
 
 /// A Completion of a port.

@@ -16,6 +16,7 @@ pub mod msi;
 pub mod requester;
 mod switch;
 
+use etherslot_wire::FunctionId;
 use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Header, Op};
 
@@ -24,6 +25,11 @@ pub trait TlpOut {
     /// Bytes of the largest whole TLP, header and data, that leaves `stream` undivided now; 0 means that none
     /// can be sent. With any other value a TLP of any length can, divided if need be.
     fn room(&mut self, stream: u16) -> usize;
+
+    /// The same for a Completion to this Requester, which may have another way.
+    fn room_to(&mut self, stream: u16, _requester: FunctionId) -> usize {
+        self.room(stream)
+    }
 
     /// Sends a TLP; false, and nothing is sent, if there is no room.
     ///

@@ -55,6 +55,8 @@ pub struct Config {
     pub read_ahead: bool,
     /// We take DDP segments ([`Kind::Ddp`](etherslot_wire::record::Kind::Ddp)).
     pub rdma: bool,
+    /// Features that the owner of the session offers beside those of the session itself ([`feature`]).
+    pub features: u32,
     /// Whether our link keeps what it carries intact, as memory does: if the peer's does as well, the bodies of Data frames
     /// go unchecked.
     pub is_link_intact: bool,
@@ -108,6 +110,7 @@ impl Default for Config {
             one_record_a_frame: false,
             read_ahead: true,
             rdma: false,
+            features: 0,
             is_link_intact: false,
             paths: 1,
             port_rate: None,
@@ -162,7 +165,8 @@ impl Config {
                 | if self.read_ahead { feature::READ_AHEAD } else { 0 }
                 | if self.rdma { feature::RDMA } else { 0 }
                 | feature::LEASES
-                | feature::PEERS,
+                | feature::PEERS
+                | self.features,
         }
     }
 

@@ -171,6 +171,18 @@ impl Pack {
         self.streams.get(stream as usize).is_none_or(|stream| under_way(stream) + self.max_parts <= MAX_PARTS)
     }
 
+    /// The next part of a stream.
+    pub(crate) fn mark(&self, stream: u16) -> u16 {
+        self.streams.get(stream as usize).map_or(0, |stream| stream.sequence)
+    }
+
+    /// Whether the parts before this one have been acknowledged, with all frames before theirs.
+    pub(crate) fn has_arrived(&self, stream: u16, mark: u16) -> bool {
+        self.streams
+            .get(stream as usize)
+            .is_none_or(|stream| stream.released.wrapping_sub(mark).cast_signed() >= 0)
+    }
+
     /// Payload of the largest record that fits into the frame under construction.
     pub(crate) fn room(&self) -> usize {
         self.body_max - self.body(self.tail).bytes as usize - HEADER_BYTES

@@ -211,6 +211,11 @@ impl Session {
         self.epoch
     }
 
+    /// The peer's epoch; 0 as long as it is not known.
+    pub fn peer_epoch(&self) -> u32 {
+        self.peer_epoch
+    }
+
     /// Where the session is in its life.
     pub fn state(&self) -> State {
         self.state
@@ -244,6 +249,17 @@ impl Session {
     /// Data frames not acknowledged yet, the one under construction among them.
     pub fn unacked_frames(&self) -> usize {
         self.sender.unacked_frames() as usize
+    }
+
+    /// How far a stream is: [`Session::has_arrived`] tells when all that was sent on it so far has arrived.
+    pub fn mark(&self, stream: u16) -> u16 {
+        self.sender.pack.mark(stream)
+    }
+
+    /// Whether all that had been sent on a stream when it was at this [`Session::mark`] has been delivered to the peer's
+    /// [`Deliver`]: it is acknowledged, as is everything before it. To be asked before 32,768 further parts have been sent.
+    pub fn has_arrived(&self, stream: u16, mark: u16) -> bool {
+        self.sender.pack.has_arrived(stream, mark)
     }
 
     /// Whether all that was sent has been acknowledged, and all that was received too.

@@ -4,7 +4,7 @@ mod pair;
 
 use etherslot_session::{CloseReason, Config, DeadReason, State};
 use etherslot_wire::frame::{self, Ack, Echo, Header, Sack};
-use etherslot_wire::record::{FIRST, LAST};
+use etherslot_wire::record::{FIRST, Kind, LAST};
 use pair::hand::{EPOCH, Hand, part};
 use pair::{Link, MS, Pair, US};
 use proptest::prelude::*;
@@ -207,4 +207,37 @@ proptest! {
             prop_assert!(hand.session.deadline_ns().is_some_and(|deadline| deadline < hand.now_ns + 200 * MS));
         }
     }
+}
+
+#[test]
+fn a_stream_has_arrived_up_to_a_mark_when_all_before_it_is_acknowledged_and_no_sooner() {
+    let mut hand = Hand::new(&Config::default(), 16);
+    let send = |hand: &mut Hand, stream: u16| {
+        hand.session.send(Kind::Tlp, stream, &[7; 1300], 0, &[], 1300).unwrap();
+        hand.session.mark(stream)
+    };
+    let nothing = hand.session.mark(1);
+    let first = send(&mut hand, 1);
+    let other = send(&mut hand, 2);
+    let second = send(&mut hand, 1);
+    hand.transmit();
+    let arrived = |hand: &Hand| {
+        [(1, nothing), (1, first), (2, other), (1, second)]
+            .map(|(stream, mark)| hand.session.has_arrived(stream, mark))
+    };
+    assert_eq!(arrived(&hand), [true, false, false, false]);
+    hand.ack(1, 17, false);
+    assert_eq!(arrived(&hand), [true, true, false, false]);
+    // The third frame has come, the second has not: what is behind a gap may not have been delivered.
+    let mut sack = Sack::new(1);
+    sack.mark(1);
+    let header = Header {
+        ack: Some(Ack { next: 1, credit: 17, receiver_cap_bytes: u32::MAX }),
+        sack: Some(sack),
+        ..hand.header(frame::Kind::Ack)
+    };
+    hand.say(header, &[]);
+    assert_eq!(arrived(&hand), [true, true, false, false]);
+    hand.ack(3, 19, false);
+    assert_eq!(arrived(&hand), [true; 4]);
 }

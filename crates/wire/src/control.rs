@@ -5,6 +5,7 @@
 //! `Hello` is the body of Hello and HelloAck frames; the others travel as control records, in stream order.
 
 use crate::ahead::{RULES, Rule};
+use crate::boxes::{Admit, Join, Reach};
 use crate::bytes::{array, put, u16_at, u32_at};
 use crate::discovery::Group;
 use crate::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
@@ -43,6 +44,11 @@ pub mod feature {
     pub const RDMA: u32 = 1 << 4;
     /// Functions of one host reach each other in the box: [`Message::Domain`](super::Message::Domain).
     pub const PEERS: u32 = 1 << 5;
+    /// Functions of one host reach each other in different boxes: [`Message::Reach`](super::Message::Reach),
+    /// [`Reached`](super::Message::Reached) and [`Admit`](super::Message::Admit).
+    pub const BOXES: u32 = 1 << 6;
+    /// Both are boxes: [`Message::Join`](super::Message::Join).
+    pub const JOINS: u32 = 1 << 7;
 }
 
 impl Hello {
@@ -210,6 +216,17 @@ pub enum Message {
         /// The host's number of it; 0: none but its own, as after an Attach.
         domain: u16,
     },
+    /// Host to box, on the Function's stream: what lies in another box.
+    Reach(Reach),
+    /// Box to host, on the Function's stream: whether all that was said to lie in other boxes can be reached now.
+    Reached {
+        /// It can.
+        all: bool,
+    },
+    /// Host to box, on [`CONTROL_STREAM`]: who of another box may come in.
+    Admit(Admit),
+    /// Box to box, on [`CONTROL_STREAM`]: one comes in. The answer is `Attached`; the stream ends as a Function's does.
+    Join(Join),
 }
 
 mod code {
@@ -225,6 +242,10 @@ mod code {
     pub(super) const RECALL: u8 = 10;
     pub(super) const KEEP: u8 = 11;
     pub(super) const DOMAIN: u8 = 12;
+    pub(super) const REACH: u8 = 13;
+    pub(super) const REACHED: u8 = 14;
+    pub(super) const ADMIT: u8 = 15;
+    pub(super) const JOIN: u8 = 16;
 }
 
 impl Message {
@@ -244,8 +265,12 @@ impl Message {
             | Self::Member { .. }
             | Self::Recall { .. }
             | Self::Keep
-            | Self::Domain { .. } => 4,
+            | Self::Domain { .. }
+            | Self::Reached { .. } => 4,
             Self::ReadAhead(rule) => rule.len(),
+            Self::Reach(reach) => reach.len(),
+            Self::Admit(_) => Admit::BYTES,
+            Self::Join(_) => Join::BYTES,
         }
     }
 
@@ -287,6 +312,13 @@ impl Message {
             code::RECALL => Self::Recall { window_ms: u16_at(bytes, 2)? },
             code::KEEP => Self::Keep,
             code::DOMAIN => Self::Domain { domain: u16_at(bytes, 2)? },
+            code::REACH => Self::Reach(Reach::parse(bytes)?),
+            code::REACHED => match *bytes.get(1)? {
+                all @ 0..=1 => Self::Reached { all: all == 1 },
+                _ => return None,
+            },
+            code::ADMIT => Self::Admit(Admit::parse(bytes)?),
+            code::JOIN => Self::Join(Join::parse(bytes)?),
             _ => return None,
         };
         (bytes.len() >= message.len()).then_some(message)
@@ -309,6 +341,10 @@ impl Message {
             Self::Recall { .. } => code::RECALL,
             Self::Keep => code::KEEP,
             Self::Domain { .. } => code::DOMAIN,
+            Self::Reach(_) => code::REACH,
+            Self::Reached { .. } => code::REACHED,
+            Self::Admit(_) => code::ADMIT,
+            Self::Join(_) => code::JOIN,
         };
         put(out, 0, &[code])?;
         match *self {
@@ -328,6 +364,10 @@ impl Message {
             Self::Member { group } => put(out, 2, &Group::emit(group))?,
             Self::Recall { window_ms } => put(out, 2, &window_ms.to_be_bytes())?,
             Self::Domain { domain } => put(out, 2, &domain.to_be_bytes())?,
+            Self::Reach(reach) => reach.emit(out)?,
+            Self::Reached { all } => put(out, 1, &[u8::from(all)])?,
+            Self::Admit(admit) => admit.emit(out)?,
+            Self::Join(join) => join.emit(out)?,
             Self::Detach | Self::Detached | Self::HotReset | Self::HotResetDone | Self::Keep => {}
         }
         Some(out.len())

@@ -5,6 +5,7 @@
 #![no_std]
 
 pub mod ahead;
+pub mod boxes;
 pub mod bytes;
 pub mod cm;
 pub mod control;

@@ -5,8 +5,9 @@ use etherslot_wire::ahead::{
     CONDITIONS, Condition, FOLLOWS, Follow, MAX_BYTES, MAX_ENTRIES, MAX_FOLLOW_BYTES, Piece, PieceKind,
     RULES, Rule,
 };
+use etherslot_wire::boxes::{Admit, Behind, Join, PORTS, Reach, WINDOWS};
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, NAME_BYTES, Name};
-use etherslot_wire::discovery::Group;
+use etherslot_wire::discovery::{Group, Port};
 use etherslot_wire::frame::{self, Ack, Echo, Sack};
 use etherslot_wire::record::{self, Record};
 use etherslot_wire::tlp::{
@@ -238,7 +239,41 @@ fn control_message() -> impl Strategy<Value = Message> {
         any::<u16>().prop_map(|window_ms| Message::Recall { window_ms }),
         Just(Message::Keep),
         any::<u16>().prop_map(|domain| Message::Domain { domain }),
+        (0..WINDOWS as u8, option::of(behind()))
+            .prop_map(|(window, behind)| Message::Reach(Reach { window, behind })),
+        any::<bool>().prop_map(|all| Message::Reached { all }),
+        (any::<u16>(), other_node(), 1..=u32::MAX, 1..=u16::MAX, function_id()).prop_map(
+            |(domain, node, epoch, stream, function)| Message::Admit(Admit {
+                domain,
+                node,
+                epoch,
+                stream,
+                function
+            })
+        ),
+        (1..=u16::MAX, other_node(), 1..=u32::MAX, 1..=u16::MAX).prop_map(
+            |(stream, host, epoch, of_stream)| Message::Join(Join { stream, host, epoch, of_stream })
+        ),
     ]
+}
+
+fn other_node() -> impl Strategy<Value = NodeId> {
+    any::<[u8; 16]>().prop_map(NodeId).prop_filter("zeros are nobody", |node| *node != NodeId::default())
+}
+
+fn behind() -> impl Strategy<Value = Behind> {
+    let port = prop_oneof![
+        any::<[u8; 6]>().prop_map(Port::Mac),
+        any::<([u8; 4], u16)>().prop_map(|(address, port)| Port::Udp4(address, port)),
+        any::<([u8; 16], u16)>().prop_map(|(address, port)| Port::Udp6(address, port)),
+        any::<u32>().prop_map(Port::Ring),
+    ];
+    let range = (0..u64::MAX).prop_flat_map(|address| (Just(address), 1..=u64::MAX - address));
+    (range, other_node(), vec(port, 1..=PORTS)).prop_map(|((address, bytes), node, known)| {
+        let mut ports = [None; PORTS];
+        known.into_iter().zip(&mut ports).for_each(|(port, place)| *place = Some(port));
+        Behind { address, bytes, node, ports }
+    })
 }
 
 fn ahead_follow(entry_bytes: u16) -> impl Strategy<Value = Follow> {

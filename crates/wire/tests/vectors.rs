@@ -322,6 +322,10 @@ fn control_message(fields: Fields<'_>) -> Message {
         "recall" => Message::Recall { window_ms: fields.number("window_ms") },
         "keep" => Message::Keep,
         "domain" => Message::Domain { domain: fields.number("domain") },
+        "reach" => Message::Reach(discovery::reach(fields)),
+        "reached" => Message::Reached { all: fields.flag("all") },
+        "admit" => Message::Admit(discovery::admit(fields)),
+        "join" => Message::Join(discovery::join(fields)),
         other => panic!("message {other}"),
     }
 }

@@ -154,6 +154,16 @@ const CONTROL: Names = &[
     ("entries", "ahead.entries"),
     ("group", "group"),
     ("window_ms", "control.window"),
+    ("domain", "control.domain"),
+    ("epoch", "control.epoch"),
+    ("of_stream", "control.of_stream"),
+    ("function", "control.function"),
+    ("host", "node"),
+    ("window", "reach.window"),
+    ("behind.address", "reach.address"),
+    ("behind.bytes", "reach.bytes"),
+    ("behind.node", "node"),
+    ("all", "reach.all"),
 ];
 const DISCOVERY: Names = &[
     ("life", "discovery.life"),

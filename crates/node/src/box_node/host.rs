@@ -1,6 +1,7 @@
 //! One host of a box: its session, what it has of the box's Functions, and what it says about them.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 
 use etherslot_fabric::{Denied, Leases, RecallKind};
@@ -9,13 +10,15 @@ use etherslot_pci::function::ResetKind;
 use etherslot_pci::hierarchy::Hierarchy;
 use etherslot_seal::PublicKey;
 use etherslot_session::{Deliver, Routes, Session};
+use etherslot_wire::boxes::Admit;
 use etherslot_wire::control::{AttachStatus, CONTROL_STREAM, CloseReason, Message, Name, feature};
 use etherslot_wire::discovery::Group;
 use etherslot_wire::record::Kind;
 use etherslot_wire::{FunctionId, NodeId};
 
+use super::far::{Far, Outlook, Outward, TICKETS};
 use crate::guard::Keys;
-use crate::out::{Upstream, send_control};
+use crate::out::send_control;
 
 /// Control messages of one session that wait to be handled or sent.
 pub(super) const CONTROL_BACKLOG: usize = 256;
@@ -65,6 +68,12 @@ pub(super) struct Host<A> {
     pub(super) attachments: Vec<Attachment>,
     pub(super) asked: VecDeque<(u16, Message)>,
     pub(super) answers: VecDeque<(u16, Message)>,
+    /// For each slot of the hierarchy what its Function sees of other boxes.
+    pub(super) outlooks: Vec<Outlook>,
+    /// Whether the host has ever spoken of other boxes: if not, nobody need look at those.
+    pub(super) is_far: bool,
+    /// Functions of other boxes that may come in, each once.
+    pub(super) admitted: Vec<Admit>,
 }
 
 pub(super) struct Inbound<'a> {
@@ -117,17 +126,25 @@ impl Shared {
     }
 }
 
-impl<A> Host<A> {
-    pub(super) fn go_on(&mut self, now_ns: u64, streams: u16, shared: &mut Shared) -> bool {
+impl<A: Copy + Eq + fmt::Display> Host<A> {
+    pub(super) fn go_on(&mut self, now_ns: u64, streams: u16, shared: &mut Shared, far: &mut Far<A>) -> bool {
         let mut progress = false;
         while self.answers.len() < CONTROL_BACKLOG
             && let Some((stream, message)) = self.asked.pop_front()
         {
-            self.asked_for(now_ns, stream, message, streams, shared);
+            self.asked_for(now_ns, stream, message, streams, shared, far);
             progress = true;
         }
-        progress |= self.hierarchy.poll(now_ns, &mut Upstream(&mut self.session));
+        let Self { session, outlooks, is_far, hierarchy, .. } = self;
+        let outlooks = if *is_far { &mut outlooks[..] } else { &mut [] };
+        progress |= far.release(outlooks, session);
+        progress |= hierarchy.poll(now_ns, &mut Outward { now_ns, session, outlooks, far });
         while let Some(&(stream, message)) = self.answers.front() {
+            // Nothing of before may follow it anywhere.
+            let is_last = matches!(message, Message::Detached | Message::HotResetDone);
+            if is_last && far.is_awaited_by(self.session.epoch(), stream) {
+                break;
+            }
             if !send_control(&mut self.session, stream, message) {
                 break;
             }
@@ -138,7 +155,14 @@ impl<A> Host<A> {
     }
 
     /// Says to the host what its device's lease says, and takes the device away if that is it.
-    pub(super) fn recall(&mut self, now_ns: u64, at: usize, kind: RecallKind, shared: &mut Shared) {
+    pub(super) fn recall(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        kind: RecallKind,
+        shared: &mut Shared,
+        far: &mut Far<A>,
+    ) {
         let attachment = self.attachments[at];
         let device = shared.functions[attachment.function].name;
         let message = match kind {
@@ -155,6 +179,7 @@ impl<A> Host<A> {
                 shared.give_back(&mut self.hierarchy, attachment);
                 shared.leases.released(now_ns, attachment.function);
                 self.attachments[at].slot = None;
+                self.look_away(attachment, far);
                 Message::Recall { window_ms: 0 }
             }
         };
@@ -166,7 +191,60 @@ impl<A> Host<A> {
         }
     }
 
-    fn asked_for(&mut self, now_ns: u64, stream: u16, message: Message, streams: u16, shared: &mut Shared) {
+    /// What the Function in a slot had written to another box may be lost, and nothing may tell that it is there: the Function is reset. Its
+    /// host has to take it anew, and finds it free.
+    pub(super) fn sever(&mut self, now_ns: u64, slot: u8, shared: &mut Shared, far: &mut Far<A>) {
+        let Some(at) = self.attachments.iter().position(|attachment| attachment.slot == Some(slot)) else {
+            return;
+        };
+        let attachment = self.attachments[at];
+        let device = shared.functions[attachment.function].name;
+        tracing::warn!(device = device.as_str(), "device reset: what it wrote to another box may be lost");
+        shared.give_back(&mut self.hierarchy, attachment);
+        shared.leases.owner_lost(now_ns, attachment.function);
+        self.attachments[at].slot = None;
+        self.look_away(attachment, far);
+        far.counters.severed += 1;
+        if self.session.has(feature::LEASES) {
+            self.answers.push_back((attachment.stream, Message::Recall { window_ms: 0 }));
+        } else {
+            self.session.close(CloseReason::Refused);
+        }
+    }
+
+    /// A Function has left its slot: it sees nothing any more.
+    fn look_away(&mut self, attachment: Attachment, far: &mut Far<A>) {
+        if let Some(slot) = attachment.slot {
+            self.outlooks[usize::from(slot)] = Outlook::default();
+            far.is_moved = true;
+        }
+    }
+
+    /// Whether a Function of the host has a window to this box.
+    pub(super) fn leads_to(&self, node: NodeId) -> bool {
+        self.outlooks.iter().any(|outlook| outlook.nodes().any(|known| known == node))
+    }
+
+    /// The host says who of another box may come in.
+    fn admit(&mut self, admit: Admit, far: &mut Far<A>) {
+        self.admitted.retain(|known| (known.node, known.stream) != (admit.node, admit.stream));
+        if admit.domain != 0 && self.admitted.len() < TICKETS {
+            self.admitted.push(admit);
+        } else if admit.domain != 0 {
+            far.counters.overflows += 1;
+        }
+        far.is_moved = true;
+    }
+
+    fn asked_for(
+        &mut self,
+        now_ns: u64,
+        stream: u16,
+        message: Message,
+        streams: u16,
+        shared: &mut Shared,
+        far: &mut Far<A>,
+    ) {
         let attached = self.attachments.iter().position(|attachment| attachment.stream == stream);
         match (message, attached) {
             (Message::Attach { name, stream: wanted, max_payload_bytes, max_read_request_bytes }, _)
@@ -176,7 +254,7 @@ impl<A> Host<A> {
                 let outcome = if wanted == CONTROL_STREAM || wanted >= streams {
                     Err(AttachStatus::NoRoom)
                 } else {
-                    self.attach(now_ns, name, wanted, limits, shared)
+                    self.attach(now_ns, name, wanted, limits, shared, far)
                 };
                 let (status, port) = match outcome {
                     Ok(port) => (AttachStatus::Attached, port),
@@ -189,11 +267,13 @@ impl<A> Host<A> {
                 if shared.give_back(&mut self.hierarchy, attachment) {
                     shared.leases.released(now_ns, attachment.function);
                 }
+                self.look_away(attachment, far);
                 self.answers.push_back((stream, Message::Detached));
             }
             (Message::HotReset, Some(index)) => {
                 if let Some(slot) = self.attachments[index].slot {
                     self.hierarchy.hot_reset(slot);
+                    self.outlooks[usize::from(slot)].reset();
                 }
                 self.answers.push_back((stream, Message::HotResetDone));
             }
@@ -201,6 +281,19 @@ impl<A> Host<A> {
                 if let Some(slot) = self.attachments[index].slot {
                     self.hierarchy.set_domain(slot, domain);
                 }
+            }
+            (Message::Reach(reach), Some(index)) if self.session.has(feature::BOXES) => {
+                if let Some(slot) = self.attachments[index].slot {
+                    if let Some(behind) = &reach.behind {
+                        far.reached(now_ns, behind);
+                    }
+                    self.outlooks[usize::from(slot)].set(&reach);
+                    self.is_far = true;
+                    far.is_moved = true;
+                }
+            }
+            (Message::Admit(admit), _) if stream == CONTROL_STREAM && self.session.has(feature::BOXES) => {
+                self.admit(admit, far);
             }
             (Message::Member { group }, _) if stream == CONTROL_STREAM => self.group = group,
             _ => tracing::warn!(stream, ?message, "control message out of place"),
@@ -214,6 +307,7 @@ impl<A> Host<A> {
         stream: u16,
         (max_payload_bytes, max_read_request_bytes): (u16, u16),
         shared: &mut Shared,
+        far: &mut Far<A>,
     ) -> Result<FunctionId, AttachStatus> {
         if self.attachments.iter().any(|attachment| attachment.stream == stream) {
             return Err(AttachStatus::NoRoom);
@@ -237,6 +331,7 @@ impl<A> Host<A> {
         endpoint.attach(max_payload_bytes, max_read_request_bytes);
         let port = self.hierarchy.plug(slot, stream, endpoint);
         self.attachments.push(Attachment { function, slot: Some(slot), stream });
+        self.outlooks[usize::from(slot)] = Outlook::new(far.next_life(), stream);
         tracing::info!(device = name.as_str(), %port, epoch, "device attached");
         Ok(port)
     }

@@ -57,6 +57,27 @@ pub struct GuardCounters {
 }
 
 impl GuardCounters {
+    /// Those of another part of the same node added.
+    pub(crate) fn plus(self, other: &Self) -> Self {
+        Self {
+            plain_frames: self.plain_frames + other.plain_frames,
+            keyless_frames: self.keyless_frames + other.keyless_frames,
+            forged_frames: self.forged_frames + other.forged_frames,
+            stale_frames: self.stale_frames + other.stale_frames,
+            false_identities: self.false_identities + other.false_identities,
+            handshake_frames: self.handshake_frames + other.handshake_frames,
+            handshake_limited: self.handshake_limited + other.handshake_limited,
+            handshake_strangers: self.handshake_strangers + other.handshake_strangers,
+            handshake_unexpected: self.handshake_unexpected + other.handshake_unexpected,
+            handshake_cookies_refused: self.handshake_cookies_refused + other.handshake_cookies_refused,
+            handshake_exchanges: self.handshake_exchanges + other.handshake_exchanges,
+            handshake_throttled: self.handshake_throttled + other.handshake_throttled,
+            handshake_failed: self.handshake_failed + other.handshake_failed,
+            handshake_not_allowed: self.handshake_not_allowed + other.handshake_not_allowed,
+            handshakes: self.handshakes + other.handshakes,
+        }
+    }
+
     fn note(&mut self, unopened: Unopened) {
         *match unopened {
             // It says that it is sealed, and is no frame.

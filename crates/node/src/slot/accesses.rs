@@ -7,7 +7,7 @@ use super::ahead::Rung;
 use super::{
     ACCESS_BYTES, ACCESS_TIMEOUT_NS, AccessKind, BLOCKED_NS, OUTGOING, Outgoing, Purpose, ROOT, Slot, State,
 };
-use crate::guest_config::{BYTES, GuestConfig, WRITES};
+use crate::guest_config::{BARS_END, BYTES, GuestConfig, WRITES};
 use crate::host_api::{Accepted, Guest, Interrupts, Refused};
 use crate::out::send_tlp;
 
@@ -79,6 +79,9 @@ impl Slot {
         let purpose = Purpose::Access { index: index as u8, generation: self.accesses[index].generation };
         for write in writes.into_iter().flatten() {
             self.outgoing.push_back(Outgoing::CfgWrite { target: self.function, write, purpose });
+        }
+        if offset < BARS_END as u64 {
+            self.moved();
         }
         if effects.function_reset {
             self.interrupts_told = Interrupts::Legacy;
@@ -171,6 +174,7 @@ impl Slot {
         if let Some(config) = &mut self.config {
             config.reset();
         }
+        self.moved();
         self.interrupts = Interrupts::Legacy;
         if !matches!(self.state, State::Ready) {
             return Ok(Accepted::AllOnes);

@@ -7,6 +7,7 @@
 mod accesses;
 mod ahead;
 mod outgoing;
+mod reach;
 mod setup;
 mod upstream;
 
@@ -211,6 +212,7 @@ pub(crate) struct Slot {
     accesses: [Access; ACCESSES],
     reads: VecDeque<WaitingRead>,
     ahead: ReadAhead,
+    reaches: reach::Reaches,
 }
 
 impl Slot {
@@ -258,6 +260,7 @@ impl Slot {
             accesses: std::array::from_fn(access),
             reads: VecDeque::with_capacity(WAITING_READS),
             ahead: ReadAhead::default(),
+            reaches: reach::Reaches::default(),
         }
     }
 
@@ -370,6 +373,7 @@ impl Slot {
         self.outgoing.clear();
         self.reads.clear();
         self.ahead.clear();
+        self.forget_reaches();
         self.resetting = false;
         self.silenced = false;
         for index in 0..ACCESSES {
@@ -397,6 +401,7 @@ impl Slot {
             self.state = State::BringUp(BringUp::new(port, now_ns));
             self.refused = None;
             self.is_domain_due = self.domain != 0;
+            self.forget_reaches();
             if self.recalled {
                 self.release(guest);
             }

@@ -31,7 +31,7 @@ impl Slot {
             State::Detached | State::Strange => false,
             State::Attaching { retry_at_ns } => *retry_at_ns <= now_ns && self.ask(session),
             State::BringUp(_) => self.bring_up(now_ns, session, guest),
-            State::Ready => self.send_outgoing(now_ns, session, guest),
+            State::Ready => self.tell_reaches(session) | self.send_outgoing(now_ns, session, guest),
             State::Detaching { told } => !told && self.detach(session),
         };
         progress |= self.answer_reads(session, guest);
@@ -126,6 +126,7 @@ impl Slot {
 
     fn brought_up(&mut self, guest: &mut dyn Guest) {
         let State::BringUp(script) = std::mem::replace(&mut self.state, State::Ready) else { return };
+        self.moved();
         let layout = Layout::parse(&script.image, &script.bar_sizes);
         match &self.config {
             Some(config) if config.is_same_function(&script.image) => {

@@ -7,6 +7,7 @@ use crate::host_api::Interrupts;
 impl Slot {
     /// Sets the windows of the port above the Function to its BARs.
     pub(super) fn queue_routes(&mut self) {
+        self.moved();
         let Some(config) = &self.config else { return };
         let addresses = std::array::from_fn(|bar| config.bar_address(bar));
         for (register, value) in config.layout().windows(&addresses) {

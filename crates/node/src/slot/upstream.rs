@@ -19,6 +19,7 @@ impl Slot {
             Message::Withdraw { rule } => return self.ahead.withdraw(rule),
             Message::Recall { window_ms } => return self.recall(u64::from(window_ms) * 1_000_000, guest),
             Message::Keep => return self.keep(guest),
+            Message::Reached { all } => return self.reached(all),
             Message::Detached if matches!(self.state, State::Detaching { told: true }) => {
                 self.state = State::Attaching { retry_at_ns: 0 };
                 return;

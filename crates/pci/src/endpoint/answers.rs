@@ -116,8 +116,19 @@ impl Core {
         stream: u16,
     ) -> bool {
         let mut progress = false;
-        while let Some(answer) = self.answers.queue.front_mut() {
-            let room = out.room(stream);
+        // The way to another box may be full while that to the host is not: nobody waits behind the answers of one other Requester.
+        let (mut at, mut stuck) = (0, None);
+        while let Some(answer) = self.answers.queue.get_mut(at) {
+            let requester = answer.requester();
+            if stuck == Some(requester) {
+                at += 1;
+                continue;
+            }
+            let room = out.room_to(stream, requester);
+            if room == 0 && stuck.is_none() {
+                (at, stuck) = (at + 1, Some(requester));
+                continue;
+            }
             if room == 0 {
                 break;
             }
@@ -142,8 +153,8 @@ impl Core {
                         None => true,
                         Some(part) => {
                             let data = &mut self.answers.scratch[..part.bytes];
-                            let at = *offset + part.offset as u64;
-                            super::inbound::read(function, self.msix.as_ref(), *bar, at, data);
+                            let from = *offset + part.offset as u64;
+                            super::inbound::read(function, self.msix.as_ref(), *bar, from, data);
                             let header = Header { op: Op::Completion(part.completion), ..answer.header };
                             if !out.send(stream, &header, data) {
                                 break;
@@ -156,7 +167,7 @@ impl Core {
             };
             progress = true;
             if finished {
-                self.answers.queue.pop_front();
+                self.answers.queue.remove(at);
             }
         }
         progress

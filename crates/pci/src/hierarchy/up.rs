@@ -4,7 +4,8 @@ use etherslot_wire::FunctionId;
 use etherslot_wire::control::Message;
 use etherslot_wire::tlp::{Class, Header, Op};
 
-use super::Fabric;
+use super::far::FAR_BUS;
+use super::{Fabric, Route};
 use crate::endpoint::Endpoint;
 use crate::endpoint::inbound::unsupported_completion;
 use crate::errors::{Error, Handling};
@@ -19,17 +20,14 @@ pub(super) struct Upward<'a> {
     pub(super) now_ns: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Route {
-    Host,
-    Peer(usize),
-    Nowhere,
-}
-
 impl TlpOut for Upward<'_> {
     /// Where a TLP goes is known when it is sent, so one for a peer waits for room upstream as well.
     fn room(&mut self, stream: u16) -> usize {
         self.out.room(stream)
+    }
+
+    fn room_to(&mut self, stream: u16, requester: FunctionId) -> usize {
+        if requester.bus() < FAR_BUS { self.out.room(stream) } else { self.out.room_to(stream, requester) }
     }
 
     fn declare(&mut self, stream: u16, message: Message) -> bool {
@@ -69,17 +67,9 @@ impl Upward<'_> {
             return Route::Nowhere;
         }
         // Windows are of 1 MiB, and BARs of neighbours may share one: what an Endpoint decodes comes first.
-        let decodes = |endpoint: &Endpoint| endpoint.decodes(address);
         let peers = fabric.slots[self.slot].peers;
-        if let Some(peer) =
-            bits(peers).find(|&peer| fabric.slots[peer].endpoint.as_deref().is_some_and(decodes))
-        {
-            let port = &fabric.ports[peer];
-            return if port.claims(address) && port.is_link_up() {
-                Route::Peer(peer)
-            } else {
-                Route::Nowhere
-            };
+        if let Some(route) = fabric.decoded(peers, address) {
+            return route;
         }
         if own.claims(address) {
             return Route::Nowhere;
@@ -97,7 +87,7 @@ impl Upward<'_> {
 
     /// Completions go the way back of their Requests, whatever may be enabled now; but to peers only.
     fn by_id(&self, requester: FunctionId) -> Route {
-        if !self.fabric.upstream.leads_to(requester.bus()) {
+        if !self.fabric.upstream.leads_to(requester.bus()) || requester.bus() >= FAR_BUS {
             return Route::Host;
         }
         match self.fabric.slot_below(requester, self.slot) {
@@ -147,6 +137,16 @@ impl Upward<'_> {
             self.fabric.ports[self.slot].report(Error::UnsupportedRequest, handling, Some(header));
         }
         true
+    }
+}
+
+impl Fabric {
+    /// The way to the Endpoint, of those in these slots, that decodes the address; nothing if none does.
+    pub(super) fn decoded(&self, among: u32, address: u64) -> Option<Route> {
+        let decodes = |endpoint: &Endpoint| endpoint.decodes(address);
+        let slot = bits(among).find(|&slot| self.slots[slot].endpoint.as_deref().is_some_and(decodes))?;
+        let port = &self.ports[slot];
+        Some(if port.claims(address) && port.is_link_up() { Route::Peer(slot) } else { Route::Nowhere })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crc32c::crc32c;
 use etherslot_wire::NodeId;
+use etherslot_wire::boxes::{Admit, Behind, Join, PORTS, Reach};
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::{
     Assigned, Change, Device, DeviceState, Group, HEADER_BYTES, Header, Heartbeat, Message, Order, Outcome,
@@ -28,6 +29,36 @@ fn port(fields: Fields<'_>) -> Port {
         "udp6" => Port::Udp6(address.try_into().expect("16 bytes"), fields.number("port")),
         "ring" => Port::Ring(u32::from_be_bytes(address.try_into().expect("4 bytes"))),
         other => panic!("port {other}"),
+    }
+}
+
+pub(super) fn reach(fields: Fields<'_>) -> Reach {
+    let behind = fields.part("behind").map(|behind| {
+        let mut ports = [None; PORTS];
+        list(behind, "ports").map(port).zip(&mut ports).for_each(|(port, place)| *place = Some(port));
+        let node = node(&behind.0["node"]).expect("a node");
+        Behind { address: behind.wide("address"), bytes: behind.wide("bytes"), node, ports }
+    });
+    Reach { window: fields.number("window"), behind }
+}
+
+pub(super) fn admit(fields: Fields<'_>) -> Admit {
+    Admit {
+        domain: fields.number("domain"),
+        node: node(&fields.0["node"]).expect("a node"),
+        epoch: fields.number("epoch"),
+        stream: fields.number("stream"),
+        function: fields.id("function"),
+    }
+}
+
+pub(super) fn join(fields: Fields<'_>) -> Join {
+    let host = node(&fields.0["host"]).expect("a node");
+    Join {
+        stream: fields.number("stream"),
+        host,
+        epoch: fields.number("epoch"),
+        of_stream: fields.number("of_stream"),
     }
 }
 
