@@ -93,7 +93,7 @@ impl Bed {
     pub(crate) fn command(&self, side: Side, setup: Setup, program: &Path) -> Result<Command> {
         let cpu = match side {
             Side::Host => self.choices.client_cpu,
-            Side::Box => self.choices.server_cpu,
+            Side::Box | Side::OtherBox => self.choices.server_cpu,
         };
         let mut command = mortal(Some(self.cable(setup)?.namespace(side)), Path::new("taskset"));
         command.arg("--cpu-list").arg(cpu.to_string());

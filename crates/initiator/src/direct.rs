@@ -8,7 +8,7 @@ use std::fmt;
 use etherslot_node::seal::PublicKey;
 use etherslot_node::{HostNode, Security, SessionEvent, SlotConfig};
 use etherslot_session::Config as SessionConfig;
-use etherslot_wire::discovery::Group;
+use etherslot_wire::discovery::{Group, Port};
 
 use crate::arena::Arena;
 use crate::dc::Driver;
@@ -81,11 +81,10 @@ impl<A: Copy + Eq + fmt::Display> Direct<A> {
         slots.extend(buffer.map(|slot| (slot, Place::new(Arena::new(0)))));
         let count = slots.len();
         let mut host = Host::new(session, seed, slots);
-        for slot in 0..count {
-            host.node_mut().set_domain(slot, DOMAIN);
-        }
         if is_staged {
             host.set_stage(Arena::new(pieces.bytes * pieces.count));
+        } else {
+            (0..count).for_each(|slot| host.node_mut().set_domain(slot, DOMAIN));
         }
         let buffer = (!is_staged).then(Driver::default);
         Self { host, disks: drivers, buffer, pieces, now_ns: 0 }
@@ -144,9 +143,29 @@ impl<A: Copy + Eq + fmt::Display> Direct<A> {
         self.disks.iter().all(Controller::is_ready) && self.reaches_pieces()
     }
 
-    /// Whether the memory between the disks can be reached now.
+    /// Whether the memory between the disks can be reached now, from all boxes that they are in.
     pub fn reaches_pieces(&self) -> bool {
+        self.buffer.is_none() || self.has_pieces() && (0..self.disks.len()).all(|disk| self.is_reaching(disk))
+    }
+
+    /// Whether the memory between the disks is there.
+    pub fn has_pieces(&self) -> bool {
         self.buffer.as_ref().is_none_or(|buffer| buffer.bytes() >= self.piece_bytes() as u64)
+    }
+
+    /// Whether a disk reaches the memory, as far as that depends on the way between their boxes.
+    pub fn is_reaching(&self, disk: usize) -> bool {
+        self.can_join(disk) && self.host.node().is_reaching(disk)
+    }
+
+    /// Whether the boxes of a disk and of the buffer can let them reach each other.
+    pub fn can_join(&self, disk: usize) -> bool {
+        self.buffer.is_none() || self.host.node().can_join(disk, self.disks.len())
+    }
+
+    /// Lets disks and buffer be in different boxes ([`HostNode::join_boxes`]); to be said before the first poll.
+    pub fn join_boxes(&mut self, port_of: fn(&A) -> Option<Port>) {
+        self.host.node_mut().join_boxes(port_of);
     }
 
     /// Where the memory between the disks is.

@@ -46,7 +46,7 @@ impl Cable {
     pub fn namespace(&self, side: Side) -> &str {
         match side {
             Side::Host => &self.namespaces[0],
-            Side::Box => &self.namespaces[1],
+            Side::Box | Side::OtherBox => &self.namespaces[1],
         }
     }
 }

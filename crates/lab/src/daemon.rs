@@ -90,7 +90,12 @@ impl Daemon {
     /// Writes `config` to `NAME.toml` of the run's folder, starts the daemon in its side's namespace and waits until
     /// it says that it is ready. `name` must be unique in the run.
     pub fn start(run: &Run, net: &Net, role: Role, name: &str, config: &str) -> Result<Self> {
-        let namespace = net.namespace(role.side());
+        Self::start_at(run, net, role.side(), role, name, config)
+    }
+
+    /// The same at whichever side.
+    pub fn start_at(run: &Run, net: &Net, side: Side, role: Role, name: &str, config: &str) -> Result<Self> {
+        let namespace = net.namespace(side);
         let process = launch(run, &namespace, role, name, config, 0)?;
         let mut daemon =
             Self { run: run.clone(), namespace, role, name: name.to_owned(), starts: 1, process };

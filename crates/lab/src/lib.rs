@@ -47,7 +47,7 @@ pub use error::{Error, Result};
 pub use guest::{Console, Guest, GuestDevice, GuestFile, GuestOptions, Level, bare_qemu};
 pub use keys::{KEY_VARIABLE, node_keys};
 pub use net::{
-    BOX_MAC, Ethernet, HOST_MAC, INTERFACE, Net, NetOptions, SECOND_BOX_MAC, SECOND_HOST_MAC,
+    BOX_MAC, Ethernet, HOST_MAC, INTERFACE, Net, NetOptions, OTHER_BOX_MAC, SECOND_BOX_MAC, SECOND_HOST_MAC,
     SECOND_INTERFACE, Side, Traffic,
 };
 pub use packages::{ensure_nbd_clients, ensure_net, ensure_programs};

@@ -1,4 +1,4 @@
-//! The Ethernet of a run: two namespaces, each with one interface, joined by a bridge in a third.
+//! The Ethernet of a run: two namespaces or three, each with one interface, joined by a bridge in one of its own.
 //!
 //! Nothing speaks there by itself: no addresses, no IPv6, no spanning tree, no multicast snooping. What a capture shows
 //! is what the daemons sent.
@@ -13,7 +13,9 @@ use crate::run::Run;
 pub const HOST_MAC: &str = "02:00:00:00:00:01";
 /// MAC address of the box's interface.
 pub const BOX_MAC: &str = "02:00:00:00:00:02";
-/// Name of the interface in either namespace.
+/// MAC address of the other box's interface, if there is one.
+pub const OTHER_BOX_MAC: &str = "02:00:00:00:00:03";
+/// Name of the interface in any namespace.
 pub const INTERFACE: &str = "eth0";
 /// MAC address of the host's second interface, if there is one.
 pub const SECOND_HOST_MAC: &str = "02:00:00:00:01:01";
@@ -22,6 +24,7 @@ pub const SECOND_BOX_MAC: &str = "02:00:00:00:01:02";
 /// Name of the second interface.
 pub const SECOND_INTERFACE: &str = "eth1";
 const LOSS_TABLE: &str = "etherslot-loss";
+const WAY_TABLE: &str = "etherslot-way";
 pub(crate) const BRIDGE: &str = "bridge0";
 const SECOND_BRIDGE: &str = "bridge1";
 
@@ -32,6 +35,8 @@ pub enum Side {
     Host,
     /// The I/O box's.
     Box,
+    /// Another I/O box's, if there is one.
+    OtherBox,
 }
 
 impl Side {
@@ -39,6 +44,7 @@ impl Side {
         match self {
             Self::Host => "host",
             Self::Box => "box",
+            Self::OtherBox => "box2",
         }
     }
 
@@ -48,6 +54,7 @@ impl Side {
             (Self::Box, Ethernet::First) => BOX_MAC,
             (Self::Host, Ethernet::Second) => SECOND_HOST_MAC,
             (Self::Box, Ethernet::Second) => SECOND_BOX_MAC,
+            (Self::OtherBox, _) => OTHER_BOX_MAC,
         }
     }
 }
@@ -82,6 +89,7 @@ impl Ethernet {
             (Self::First, side) => side.name(),
             (Self::Second, Side::Host) => "host1",
             (Self::Second, Side::Box) => "box1",
+            (Self::Second, Side::OtherBox) => "box21",
         }
     }
 }
@@ -106,10 +114,16 @@ pub struct Traffic {
     pub host_frames: u64,
     /// Bytes from the host.
     pub host_bytes: u64,
+    /// Bytes that left it towards the host.
+    pub to_host_bytes: u64,
     /// Frames from the box.
     pub box_frames: u64,
     /// Bytes from the box.
     pub box_bytes: u64,
+    /// Frames from the other box.
+    pub other_box_frames: u64,
+    /// Bytes from the other box.
+    pub other_box_bytes: u64,
 }
 
 /// Two namespaces and the bridge between them.
@@ -129,6 +143,12 @@ impl Net {
         Ok(net)
     }
 
+    /// Makes a place for another box on the first Ethernet.
+    pub fn add_box(&self, options: NetOptions) -> Result<()> {
+        make_namespace(&self.namespace(Side::OtherBox))?;
+        self.plug(Ethernet::First, Side::OtherBox, options)
+    }
+
     /// Makes a second Ethernet beside the first one.
     pub fn add_second(&self, options: NetOptions) -> Result<()> {
         self.lay(Ethernet::Second, options)
@@ -136,20 +156,27 @@ impl Net {
 
     /// Bridge and cables.
     fn lay(&self, ethernet: Ethernet, options: NetOptions) -> Result<()> {
-        let (middle, bridge, interface) = (self.bridge_namespace(), ethernet.bridge(), ethernet.interface());
+        let (middle, bridge) = (self.bridge_namespace(), ethernet.bridge());
         let make_bridge = ["-n", &middle, "link", "add", bridge, "type", "bridge"];
         let quiet = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"];
         process::output(Command::new("ip").args(make_bridge).args(quiet))?;
-        let mtu = options.mtu.to_string();
         for side in [Side::Host, Side::Box] {
-            let (namespace, port, mac) = (self.namespace(side), ethernet.port(side), side.mac(ethernet));
-            let this_end = ["-n", &namespace, "link", "add", interface, "address", mac, "mtu", &mtu];
-            let other_end = ["type", "veth", "peer", "name", port, "mtu", &mtu, "netns", &middle];
-            process::output(Command::new("ip").args(this_end).args(other_end))?;
-            tool("ip", ["-n", &middle, "link", "set", port, "master", bridge, "up"])?;
-            tool("ip", ["-n", &namespace, "link", "set", interface, "up"])?;
+            self.plug(ethernet, side, options)?;
         }
+        let mtu = options.mtu.to_string();
         tool("ip", ["-n", &middle, "link", "set", bridge, "mtu", &mtu, "up"]).map(drop)
+    }
+
+    /// A cable from the bridge to a side.
+    fn plug(&self, ethernet: Ethernet, side: Side, options: NetOptions) -> Result<()> {
+        let (middle, bridge, interface) = (self.bridge_namespace(), ethernet.bridge(), ethernet.interface());
+        let mtu = options.mtu.to_string();
+        let (namespace, port, mac) = (self.namespace(side), ethernet.port(side), side.mac(ethernet));
+        let this_end = ["-n", &namespace, "link", "add", interface, "address", mac, "mtu", &mtu];
+        let other_end = ["type", "veth", "peer", "name", port, "mtu", &mtu, "netns", &middle];
+        process::output(Command::new("ip").args(this_end).args(other_end))?;
+        tool("ip", ["-n", &middle, "link", "set", port, "master", bridge, "up"])?;
+        tool("ip", ["-n", &namespace, "link", "set", interface, "up"]).map(drop)
     }
 
     /// The namespace of a side, as `ip netns` names it.
@@ -212,6 +239,23 @@ impl Net {
         set_loss(&self.namespace(side), per_million)
     }
 
+    /// Lets the sides hear each other or not, on the first Ethernet; all others hear both.
+    pub fn set_way(&self, one: Side, other: Side, open: bool) -> Result<()> {
+        for (here, there) in [(one, other), (other, one)] {
+            let namespace = format!("--net=/run/netns/{}", self.namespace(here));
+            let rules = format!("add table netdev {WAY_TABLE}; delete table netdev {WAY_TABLE}");
+            let mac = there.mac(Ethernet::First);
+            let closed = format!(
+                "{rules}; add table netdev {WAY_TABLE}; \
+                 add chain netdev {WAY_TABLE} arriving \
+                 {{ type filter hook ingress device \"{INTERFACE}\" priority 0; policy accept; }}; \
+                 add rule netdev {WAY_TABLE} arriving ether saddr {mac} counter drop"
+            );
+            tool("nsenter", [&namespace, "--", "nft", if open { &rules } else { &closed }])?;
+        }
+        Ok(())
+    }
+
     /// What entered the bridge so far.
     pub fn traffic(&self) -> Result<Traffic> {
         let text = tool("ip", ["-n", &self.bridge_namespace(), "-json", "-statistics", "link", "show"])?;
@@ -221,8 +265,9 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        for namespace in [self.namespace(Side::Host), self.namespace(Side::Box), self.bridge_namespace()] {
-            let _ = tool("ip", ["netns", "delete", &namespace]);
+        let sides = [Side::Host, Side::Box, Side::OtherBox].map(|side| self.namespace(side));
+        for namespace in sides.iter().chain([&self.bridge_namespace()]) {
+            let _ = tool("ip", ["netns", "delete", namespace]);
         }
     }
 }
@@ -271,8 +316,19 @@ fn parse_traffic(json: &str) -> Option<Traffic> {
         Some((received["packets"].as_u64()?, received["bytes"].as_u64()?))
     };
     let (host_frames, host_bytes) = of(Side::Host)?;
+    let host_link = links.as_array()?.iter().find(|link| link["ifname"] == Side::Host.name())?;
+    let to_host_bytes = host_link["stats64"]["tx"]["bytes"].as_u64()?;
     let (box_frames, box_bytes) = of(Side::Box)?;
-    Some(Traffic { host_frames, host_bytes, box_frames, box_bytes })
+    let (other_box_frames, other_box_bytes) = of(Side::OtherBox).unwrap_or_default();
+    Some(Traffic {
+        host_frames,
+        host_bytes,
+        to_host_bytes,
+        box_frames,
+        box_bytes,
+        other_box_frames,
+        other_box_bytes,
+    })
 }
 
 #[cfg(test)]
@@ -284,7 +340,14 @@ mod tests {
         let json = r#"[{"ifname":"lo"},
             {"ifname":"host","stats64":{"rx":{"bytes":10,"packets":1},"tx":{"bytes":7,"packets":7}}},
             {"ifname":"box","stats64":{"rx":{"bytes":30,"packets":3},"tx":{"bytes":7,"packets":7}}}]"#;
-        let expected = Traffic { host_frames: 1, host_bytes: 10, box_frames: 3, box_bytes: 30 };
+        let expected = Traffic {
+            host_frames: 1,
+            host_bytes: 10,
+            to_host_bytes: 7,
+            box_frames: 3,
+            box_bytes: 30,
+            ..Traffic::default()
+        };
         assert_eq!(parse_traffic(json), Some(expected));
         assert_eq!(parse_traffic("[]"), None);
     }

@@ -8,7 +8,7 @@ use etherslot_devices::e82576::{Config as NicConfig, E82576};
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
 use etherslot_devices::rnic::{Config as RnicConfig, Frames, Rnic, Sessions};
 use etherslot_devices::sata::{Ahci, Bay, Bays, Config as SataConfig, Drive, Sil3132};
-use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner};
+use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner, Place as _};
 use etherslot_netio::{Address, Port};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
@@ -19,7 +19,9 @@ use etherslot_storage::file::{FileMedium, OpenError, Options as MediumOptions};
 use etherslot_storage::paced::{Paced, Rate};
 use etherslot_storage::ram::RamMedium;
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Assigned, Device as Told, DeviceState, Role, Serial, is_discovery};
+use etherslot_wire::discovery::{
+    Assigned, Device as Told, DeviceState, Port as ToldPort, Role, Serial, is_discovery,
+};
 
 use crate::bay::FileBay;
 use crate::carrier::Carriers;
@@ -290,7 +292,9 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
         }
     }
     let config = station.session_config(&options.session, &options.run.name);
-    let mut node = BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions);
+    let places = places(station.links.addresses().collect());
+    let mut node =
+        BoxNode::new(&config, BoxLimits::default(), identity::seed(), functions).with_boxes(places);
     if let Some(keys) = &station.keys {
         node.protect(keys.security()?);
     }
@@ -390,6 +394,17 @@ pub fn run(options: &BoxOptions) -> Result<(), StartError> {
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where a port that a host tells of may be seen from here, whose links have these addresses: on each link of its kind.
+fn places(links: Vec<Address>) -> impl Fn(&ToldPort) -> Vec<Via> {
+    move |port| {
+        let at = |link| {
+            Via::at(link, *port)
+                .filter(|via| std::mem::discriminant(&via.address) == std::mem::discriminant(&links[link]))
+        };
+        (0..links.len()).filter_map(at).collect()
+    }
 }
 
 fn transmit(node: &mut BoxNode<Via>, Station { clock, links, .. }: &mut Station) -> bool {

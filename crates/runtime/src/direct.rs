@@ -5,6 +5,7 @@
 use std::io;
 use std::time::Duration;
 
+use etherslot_fabric::Place as _;
 use etherslot_initiator::{Direct, Pieces};
 use etherslot_node::SlotConfig;
 use etherslot_session::State as SessionState;
@@ -68,13 +69,8 @@ impl DirectClient {
                 slot_of_buffer = Some(slot);
             }
         }
-        // Boxes do not reach each other: there a device would write to where nobody is.
-        if let (Some((buffer, at)), Some(_)) = (devices.last(), buffer)
-            && let Some((device, _)) = devices.iter().find(|(_, other)| other != at)
-        {
-            return Err(ClientError::Apart { device: device.clone(), buffer: buffer.clone() });
-        }
         let mut direct = Direct::new(session, identity::seed(), disks, slot_of_buffer, *pieces);
+        direct.join_boxes(Via::port);
         direct.set_max_payload(client.session.max_payload);
         if let Some(keys) = &station.keys {
             direct.protect(keys.security().map_err(crate::StartError::from)?);
@@ -126,8 +122,19 @@ impl DirectClient {
         match missing {
             Some(_) if !is_up(&peer) => ClientError::NoAnswer { peer },
             Some(_) => ClientError::NotGiven { peer, device },
-            None if !self.direct.reaches_pieces() => {
+            None if !self.direct.has_pieces() => {
                 ClientError::NoBuffer { device: self.devices[self.devices.len() - 1].0.clone() }
+            }
+            None if !self.direct.reaches_pieces() => {
+                let is_cut_off = |disk: &usize| !self.direct.is_reaching(*disk);
+                let disk = (0..self.direct.disks()).find(is_cut_off).unwrap_or(0);
+                let (device, buffer) =
+                    (self.devices[disk].0.clone(), self.devices[self.devices.len() - 1].0.clone());
+                if self.direct.can_join(disk) {
+                    ClientError::NoWay { device, buffer }
+                } else {
+                    ClientError::Apart { device, buffer }
+                }
             }
             None => ClientError::NotReady { device },
         }

@@ -126,9 +126,21 @@ pub enum ClientError {
         /// The device.
         device: String,
     },
-    /// The DC buffer is in another box than a disk.
+    /// The boxes of a disk and of the DC buffer do not find each other.
     #[error(
-        "{device:?} and the buffer {buffer:?} are in different boxes: name a buffer of their box, or none"
+        "{device:?} does not reach the buffer {buffer:?} in another box: is there a link between the boxes, and \
+         has each the other's key among its peers? Or name a buffer of one box, or none"
+    )]
+    NoWay {
+        /// The disk.
+        device: String,
+        /// The buffer.
+        buffer: String,
+    },
+    /// The DC buffer is in another box than a disk, and one of them can't let them reach each other.
+    #[error(
+        "{device:?} and the buffer {buffer:?} are in different boxes, one of which is of a version, \
+         or on a link, that joins no other: name a buffer of their box, or none"
     )]
     Apart {
         /// The disk.

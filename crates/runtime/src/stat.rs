@@ -9,8 +9,8 @@ use etherslot_initiator::Initiator;
 use etherslot_initiator::nvme::Counters;
 use etherslot_node::seal::PublicKey;
 use etherslot_node::{
-    BoxCounters, BoxNode, GuardCounters, HostCounters, HostNode, Protection as SessionProtection,
-    SlotCounters,
+    BoxCounters, BoxNode, FarCounters, GuardCounters, HostCounters, HostNode,
+    Protection as SessionProtection, SlotCounters,
 };
 use etherslot_pci::endpoint::{Endpoint, EndpointCounters};
 use etherslot_pci::hierarchy::HierarchyCounters;
@@ -376,6 +376,11 @@ pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Via>, links: &Links
     let counters = counted!(node.counters() => BoxCounters {
         malformed_frames, foreign_frames, hellos_dropped, stray_records, sessions_up, sessions_dead,
     });
+    let far = counted!(node.far_counters() => FarCounters {
+        requests_out, out_bytes, completions, requests_in, refused, spoofed, held, no_way, severed, joins, no_ticket, other_host,
+        other_epoch, not_admitted, strangers, overflows, stray, sessions_dead,
+    });
+    let counters = counters.and_under("far", &far);
     let mut stat = NodeStat::new(name, Role::Box, now_ns, counters, links);
     stat.security = SecurityStat::new(node.public_key(), node.guard_counters(), links);
     for ((peer, session, hierarchy), keys) in node.hosts().zip(node.protections()) {
@@ -393,6 +398,11 @@ pub(crate) fn of_box(name: &str, now_ns: u64, node: &BoxNode<Via>, links: &Links
         ]);
         let session = SessionStat::of(peer, session).protected_by(keys);
         stat.sessions.push(SessionStat { hierarchy: Some(hierarchy), ..session });
+    }
+    for (is_ours, peer, session, keys) in node.boxes() {
+        // There may be one each way.
+        let peer = format!("{} {peer}", if is_ours { "to box" } else { "from box" });
+        stat.sessions.push(SessionStat::of(&peer, session).protected_by(keys));
     }
     let devices = node.functions().zip(node.leases().iter());
     stat.devices = devices.map(|((_, endpoint), lease)| of_device(&lease, endpoint)).collect();

@@ -290,3 +290,137 @@ fn a_device_that_is_lost_for_good_ends_the_copy_with_an_error() {
     assert!(world.copy().is_over());
     assert_eq!(world.copy().error(0), Some(CopyError::Away));
 }
+
+#[test]
+fn a_copy_from_box_to_box_is_exact_and_does_not_touch_the_host() {
+    for buffer_in in 0..2 {
+        let (mut world, source, target) = World::two_boxes(buffer_in, &Impairment::default());
+        world.begin(&[whole()], CopyConfig { verify: true, ..CopyConfig::default() });
+        assert_eq!(world.direct.between(), Between::Buffer);
+        world.finish();
+        assert_eq!((world.copy().phase(0), world.copy().error(0)), (Phase::Done, None));
+        assert!(content(&target, 0, DISK_BYTES) == content(&source, 0, DISK_BYTES));
+        let dma = world.dma_bytes();
+        assert!(dma * 100 <= DISK_BYTES, "{dma} bytes came by the host");
+        let far = world.node(1 - buffer_in).far_counters();
+        assert!(far.requests_out > 0 && far.severed == 0, "{far:?}");
+    }
+}
+
+#[test]
+fn a_copy_from_box_to_box_over_a_bad_link_is_exact() {
+    for seed in 0..4 {
+        let impairment = Impairment {
+            loss: 0.02,
+            duplicate: 0.01,
+            reorder: 0.02,
+            corrupt: 0.005,
+            delay_ns: (5_000, 60_000),
+            seed,
+            ..Impairment::default()
+        };
+        let (mut world, source, target) = World::two_boxes(seed as usize % 2, &impairment);
+        world.begin(&[some(4 << 20)], CopyConfig { verify: true, ..CopyConfig::default() });
+        world.finish();
+        assert_eq!(world.copy().error(0), None, "seed {seed}");
+        assert!(content(&target, 512 * 77, 4 << 20) == content(&source, 512 * 3, 4 << 20), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_death_of_either_box_costs_a_copy_between_them_no_byte() {
+    for seed in 0..12 {
+        let (dying, buffer_in) = (seed % 2, seed / 2 % 2);
+        let impairment = Impairment { loss: 0.01, seed: seed as u64, ..Impairment::default() };
+        let (mut world, source, target) = World::two_boxes(buffer_in, &impairment);
+        let config =
+            CopyConfig { verify: true, checkpoint_bytes: (seed as u64 % 3) << 20, ..CopyConfig::default() };
+        world.begin(&[whole()], config);
+        world.wait(|world| world.copy().done(0) > (1 + seed as u64 % 5) << 20);
+        for _ in 0..seed * 13 {
+            world.step();
+        }
+        world.kill(dying);
+        world.run(50 + seed as u64 * 70);
+        world.start(dying);
+        world.finish();
+        assert_eq!(world.copy().error(0), None, "seed {seed}");
+        assert!(content(&target, 0, DISK_BYTES) == content(&source, 0, DISK_BYTES), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_two_boxes_lose_on_their_way_to_each_other_is_told_by_nobody() {
+    let mut severed = 0;
+    for seed in 0..12_u64 {
+        let (mut world, source, target) =
+            World::two_boxes(usize::from(seed % 4 != 0), &Impairment::default());
+        let config =
+            CopyConfig { outstanding: Some(8), chunk_bytes: Some(64 << 10), ..CopyConfig::default() };
+        world.begin(&[whole()], config);
+        world.wait(|world| world.copy().done(0) > (1 + seed % 5) << 20);
+        for _ in 0..seed * 17 {
+            world.step();
+        }
+        let host_sessions = |world: &World| [0, 1].map(|number| world.node(number).hosts().count());
+        world.are_apart = true;
+        // Longer than a silent peer is taken for alive, sometimes.
+        world.run(if seed % 3 == 0 { 100 } else { 700 });
+        assert_eq!(host_sessions(&world), [1, 1], "hosts do not notice");
+        world.are_apart = false;
+        world.finish();
+        assert_eq!(world.copy().error(0), None, "seed {seed}");
+        assert!(content(&target, 0, DISK_BYTES) == content(&source, 0, DISK_BYTES), "seed {seed}");
+        severed += [0, 1].map(|number| world.node(number).far_counters().severed).iter().sum::<u64>();
+    }
+    assert!(severed > 0, "nothing was under way");
+}
+
+#[test]
+fn a_buffer_in_another_box_that_is_taken_away_and_given_back_costs_time_and_no_byte() {
+    for seed in 0..8 {
+        let buffer_in = seed as usize % 2;
+        let (mut world, source, target) = World::two_boxes(buffer_in, &Impairment::default());
+        world.begin(&[whole()], CopyConfig::default());
+        world.wait(|world| world.copy().done(0) > (1 + seed % 5) << 20);
+        for _ in 0..seed * 7 {
+            world.step();
+        }
+        world.give(buffer_in, "dc", None);
+        world.wait(|world| {
+            let mut leases = world.node(buffer_in).leases().iter();
+            !world.direct.has_device(2)
+                && leases.all(|lease| lease.name.as_str() != "dc" || lease.owner.is_none())
+        });
+        world.run(seed * 3);
+        world.give(buffer_in, "dc", Some(NodeId([200; 16])));
+        world.finish();
+        assert_eq!(world.copy().error(0), None, "seed {seed}");
+        assert!(content(&target, 0, DISK_BYTES) == content(&source, 0, DISK_BYTES), "seed {seed}");
+    }
+}
+
+#[test]
+fn when_the_host_is_lost_its_devices_reach_each_other_in_no_box() {
+    let (mut world, _, target) = World::two_boxes(1, &Impairment::default());
+    world.begin(&[whole()], CopyConfig { outstanding: Some(8), ..CopyConfig::default() });
+    world.wait(|world| world.copy().done(0) > 1 << 20);
+    world.is_cut = true;
+    // Longer than a silent peer is taken for alive.
+    world.run(400);
+    assert_eq!([0, 1].map(|number| world.node(number).hosts().count()), [0, 0]);
+    let counts = |world: &World| (world.count(1, "dc", "write_bytes"), world.count(1, "dc", "read_bytes"));
+    let (before, content_before) = (counts(&world), content(&target, 0, DISK_BYTES));
+    assert!(before.0 > 1 << 20 && before.1 > 1 << 20);
+    world.run(300);
+    assert_eq!(counts(&world), before);
+    assert!(content(&target, 0, DISK_BYTES) == content_before);
+    assert_eq!(
+        [0, 1].map(|number| world.node(number).boxes().count()),
+        [0, 0],
+        "they have nothing to say to each other"
+    );
+    world.is_cut = false;
+    world.finish();
+    assert_eq!(world.copy().error(0), None);
+}

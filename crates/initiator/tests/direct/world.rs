@@ -15,7 +15,7 @@ use etherslot_session::Config as SessionConfig;
 use etherslot_storage::memory::{Disk as Medium, Latency, Options as MediumOptions};
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
-use etherslot_wire::discovery::{Change, Order};
+use etherslot_wire::discovery::{Change, Order, Port as Place};
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const DISK_BYTES: u64 = 8 << 20;
@@ -49,6 +49,8 @@ pub(crate) struct World {
     orders: u64,
     /// No frame of the node's reaches anybody, and none reaches it.
     pub(crate) is_cut: bool,
+    /// No frame of a box reaches another box.
+    pub(crate) are_apart: bool,
 }
 
 pub(crate) fn medium(seed: u64) -> Medium {
@@ -124,7 +126,12 @@ impl World {
             lives: 10,
             orders: 0,
             is_cut: false,
+            are_apart: false,
         };
+        world.direct.join_boxes(|address| match address {
+            Address::Memory(number) => Some(Place::Ring(*number)),
+            _ => None,
+        });
         for number in 0..world.boxes.len() {
             world.start(number);
         }
@@ -141,6 +148,16 @@ impl World {
             ("dc", Kind::Dc(2 << 20)),
         ];
         (Self::new(vec![devices], impairment), source, target)
+    }
+
+    /// A box with a full disk, another one with an empty disk, and a buffer in one of them.
+    pub(crate) fn two_boxes(buffer_in: usize, impairment: &Impairment) -> (Self, Medium, Medium) {
+        let (source, target) = (medium(1), medium(2));
+        fill(&source, 1);
+        let mut boxes =
+            vec![vec![("source", Kind::Disk(source.clone()))], vec![("target", Kind::Disk(target.clone()))]];
+        boxes[buffer_in].push(("dc", Kind::Dc(2 << 20)));
+        (Self::new(boxes, impairment), source, target)
     }
 
     /// A box's next life.
@@ -164,7 +181,11 @@ impl World {
         let configs: Vec<_> = devices.iter().map(|&(name, _)| DeviceConfig { name, group: None }).collect();
         let node =
             BoxNode::new(&session(number as u8 + 1), BoxLimits::default(), self.lives, functions.collect())
-                .with_leases(Leases::new(times, configs));
+                .with_leases(Leases::new(times, configs))
+                .with_boxes(|place| match place {
+                    Place::Ring(number) => vec![Address::Memory(*number)],
+                    _ => Vec::new(),
+                });
         let port = Impaired::new(
             self.hub.open(number as u32).unwrap(),
             &Impairment { seed: self.lives, ..self.impairment },
@@ -205,7 +226,7 @@ impl World {
     pub(crate) fn step(&mut self) {
         self.now_ns += ROUND_NS;
         let now_ns = self.now_ns;
-        let Self { direct, port, copy, is_cut, .. } = self;
+        let Self { direct, port, copy, is_cut, are_apart, .. } = self;
         if let Some(copy) = copy {
             copy.poll(now_ns, direct);
         }
@@ -219,7 +240,9 @@ impl World {
                     break;
                 }
             }
-            node.transmit(now_ns, &mut |to, frames| port.send(to, frames));
+            node.transmit(now_ns, &mut |to, frames| {
+                if *are_apart && *to != Address::Memory(HOST) { frames.len() } else { port.send(to, frames) }
+            });
         }
         port.tick(now_ns);
         let mut take = |from: &Address, frame: &[u8]| {

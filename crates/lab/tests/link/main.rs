@@ -3,6 +3,7 @@
 //!
 //! One at a time, please (`--test-threads=1`): each measures.
 
+mod boxes;
 mod copy;
 mod cores;
 mod export;

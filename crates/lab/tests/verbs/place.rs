@@ -79,7 +79,7 @@ impl Place {
         match (&self.cable, side) {
             (None, _) => "127.0.0.1",
             (Some(_), Side::Host) => HOST_IP,
-            (Some(_), Side::Box) => BOX_IP,
+            (Some(_), Side::Box | Side::OtherBox) => BOX_IP,
         }
     }
 

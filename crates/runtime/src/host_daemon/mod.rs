@@ -5,6 +5,7 @@ mod handler;
 
 use std::process::Command;
 
+use etherslot_fabric::Place as _;
 use etherslot_node::HostNode;
 use etherslot_wire::control::Name;
 use etherslot_wire::discovery::is_discovery;
@@ -29,6 +30,7 @@ pub fn run(options: HostOptions, keeper: Command) -> Result<(), StartError> {
     let config = station.session_config(&options.session, &options.run.name);
     let mut node = HostNode::new(config, identity::seed(), &[]);
     node.set_max_payload(options.session.max_payload);
+    node.join_boxes(Via::port);
     for slot in &options.slots {
         // Of a device that is found by its serial number, or of any, the name is not known yet.
         let name = Name::new(&slot.device).ok_or_else(|| StartError::Device {
