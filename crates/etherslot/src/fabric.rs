@@ -60,7 +60,7 @@ struct How {
     /// Tell each step.
     #[arg(long)]
     explain: bool,
-    /// Take the device away from a host that does not give it back within the `recall` of its box ([fabric], 20 s by default), which is
+    /// Take the device away from a host that does not give it back within the `recall` of its box (`[fabric]`, 20 s by default), which is
     /// waited for first. What it had not written is lost.
     #[arg(long)]
     force: bool,
