@@ -178,11 +178,14 @@ fn own_copies(profile: &Profile) -> Copied {
     let mut copied = Copied::default();
     for place in &profile.pps {
         let mut functions = place.fs.iter().filter_map(|&number| profile.ftbl.get(number));
-        let owner = functions
-            .find_map(|name| ["::Wire::", "::box_", "::host_"].into_iter().find(|own| name.contains(own)));
+        let owner = functions.find_map(|name| {
+            ["operation::Wire::", "operation::box_", "operation::host_"]
+                .into_iter()
+                .find(|own| name.contains(own))
+        });
         match owner {
-            Some("::box_") => copied.by_box += place.tb,
-            Some("::host_") => copied.by_host += place.tb,
+            Some("operation::box_") => copied.by_box += place.tb,
+            Some("operation::host_") => copied.by_host += place.tb,
             _ => {}
         }
     }
