@@ -173,19 +173,16 @@ fn profile(
     Ok(fs::read_to_string(profile)?)
 }
 
-/// The sum over all places, by whose they are: the innermost function that says so counts. What is of the link or the load is nobody's.
+/// The sum over all places, by whose they are: the innermost function, or module, that says so counts. What is of the link or the load is nobody's.
 fn own_copies(profile: &Profile) -> Copied {
     let mut copied = Copied::default();
     for place in &profile.pps {
         let mut functions = place.fs.iter().filter_map(|&number| profile.ftbl.get(number));
-        let owner = functions.find_map(|name| {
-            ["operation::Wire::", "operation::box_", "operation::host_"]
-                .into_iter()
-                .find(|own| name.contains(own))
-        });
+        let owner = functions
+            .find_map(|name| ["::Wire::", "::box_", "::host_"].into_iter().find(|own| name.contains(own)));
         match owner {
-            Some("operation::box_") => copied.by_box += place.tb,
-            Some("operation::host_") => copied.by_host += place.tb,
+            Some("::box_") => copied.by_box += place.tb,
+            Some("::host_") => copied.by_host += place.tb,
             _ => {}
         }
     }
@@ -234,7 +231,7 @@ mod tests {
             "pps": [{"tb": 4096, "tbk": 1, "fs": [1, 2, 3]}, {"tb": 100, "tbk": 2, "fs": [1, 4, 5]},
                     {"tb": 7, "tbk": 1, "fs": [1, 6, 5]}, {"tb": 9, "tbk": 1, "fs": [1, 3]}],
             "ftbl": ["[root]", "0x1: memmove (in lib)", "0x2: operation::box_receive (operation.rs:1)",
-                     "0x3: operation::run (operation.rs:2)", "0x4: etherslot_node::box_node::f (a.rs:3)",
+                     "0x3: operation::run (operation.rs:2)", "0x4: etherslot_session::f (a.rs:3)",
                      "0x5: operation::host_poll (operation.rs:4)", "0x6: operation::Wire::take (operation.rs:5)"]}"#;
         assert_eq!(
             own_copies(&serde_json::from_str(profile).unwrap()),
