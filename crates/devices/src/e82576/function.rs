@@ -180,6 +180,7 @@ impl Function for E82576 {
     fn is_idle(&self) -> bool {
         let transmits = self.registers.get(register::TCTL) & tctl::EN != 0;
         self.registers.get(register::RCTL) & rctl::RXEN == 0
+            && self.phy.has_carrier == self.cable.has_carrier()
             && self.has_link == self.links()
             && (!transmits || self.transmit.iter().all(transmit::TransmitQueue::is_idle))
             && self.interrupts.is_quiet()
