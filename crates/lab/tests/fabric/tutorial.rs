@@ -72,7 +72,7 @@ fn script(page: &str, folder: &Path) -> String {
     let mut script = HEAD.to_owned();
     let mut terminal = |name: &str, text: &str| {
         write(&format!("{name}.typed"), text);
-        // `exec` of the last line: the terminal is the daemon from then on.
+        // The last line is a daemon, which keeps the terminal: nothing more is typed there.
         let _ = writeln!(script, "open {name} 'bash -s'\ncat {name}.typed >{name}.in");
     };
     terminal("box", &(block(page, "An Ethernet") + &block(page, "Keys") + &block(page, "The box")));
