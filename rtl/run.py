@@ -19,14 +19,15 @@ USAGE = """./run rtl setup             simulator, synthesis and provers into .ca
 
 
 def main():
-    from tool.places import VENV
+    from tool.places import VENV, alone
     from tool.setup import setup
 
     command, arguments = (sys.argv[1:2] or ["help"])[0], sys.argv[2:]
     if command not in ("setup", "lint", "test", "fast", "formal", "cosim", "bench", "synth", "format"):
         print(USAGE)
         return 0 if command in ("help", "-h", "--help") else 2
-    setup()
+    with alone():
+        setup()
     if Path(sys.prefix) != VENV:
         python = VENV / "bin" / "python"
         os.execv(python, [python, __file__, *sys.argv[1:]])
@@ -34,7 +35,8 @@ def main():
         return 0
     from tool import check
 
-    return getattr(check, command)(arguments)
+    with alone():
+        return getattr(check, command)(arguments)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 //
 // A command says what becomes of the next `c_bytes` bytes of the packet: they are dropped, or come out as beats of which the first begins at byte `c_offset`
 // and m_last ends the piece. c_end: the rest of the packet is dropped behind it. Commands of one packet are in its order; a command of no bytes is for c_end alone.
-// Latency 1 clock. A clock for each beat in or out, whichever are more.
+// Latency 3 clocks. A clock for each beat in or out, whichever are more.
 //
 // s_axis_tready hangs on m_ready: the packets come out of a FIFO.
 module es_axis_unpack #(
@@ -37,56 +37,53 @@ module es_axis_unpack #(
     $error("es_axis_unpack: DATA_W is not 64, 128, 256 or 512");
   end
 
-  logic [DATA_W-1:0] kept;  // bytes of the packet that have been taken and not used
-  logic [LB-1:0] have;  // how many
-  logic past;  // its last beat has been taken
-  logic begun;  // the first beat of the command is out
-  logic [15:0] done;  // bytes of the command that are out
-  logic [15:0] left;
+  // A command is kept with what its next step takes, so that this is known a clock before. Then the counts of a step, and, a clock later, its bytes.
+  logic held, drop, closes, puts;
+  logic [  15:0] left;  // bytes of the command behind the step
   logic [LB-1:0] at;
-  logic [LB:0] room, step, more, from_input;
-  logic load, feed, go, ends, finish;
+  logic [LB:0] room, step;
+  logic ends;  // it is the command's last
 
-  assign at = begun || c_drop ? '0 : c_offset;
-  assign room = (LB + 1)'(B) - {1'b0, at};
-  assign left = c_bytes - done;
-  assign step = left < 16'(room) ? left[LB:0] : room;
-  assign ends = left == 16'(step);
-  assign load = m_ready || !m_valid;
+  logic [LB-1:0] have;  // bytes that have been taken and not used
+  logic past;  // the packet's last beat has been taken
+  logic [LB:0] more, from_input;
+  logic feed, go, finish, o_ready;
+
+  assign room = (LB + 1)'(B) - (c_drop ? '0 : {1'b0, c_offset});
+  assign c_ready = !held || (go && ends);
+
+  always_ff @(posedge clk) begin
+    if (c_ready) begin
+      held <= c_valid;
+      drop <= c_drop;
+      closes <= c_end;
+      puts <= !c_drop && c_bytes != '0;
+      at <= c_drop ? '0 : c_offset;
+      step <= c_bytes < 16'(room) ? c_bytes[LB:0] : room;
+      ends <= c_bytes <= 16'(room);
+      left <= c_bytes - 16'(room);
+    end else if (go) begin
+      at   <= '0;
+      step <= left < 16'(B) ? left[LB:0] : (LB + 1)'(B);
+      ends <= left <= 16'(B);
+      left <= left - 16'(B);
+    end
+    if (rst) held <= 1'b0;
+  end
 
   // The step's bytes are those kept, then of the next beat; without another beat what is kept must do.
   assign feed = step > {1'b0, have};
   assign from_input = step - {1'b0, have};
   assign more = s_axis_bytes - from_input;
-  assign go = c_valid && (load || c_drop || c_bytes == '0) && (!feed || s_axis_tvalid) && !finish;
+  assign go = held && o_ready && (!feed || s_axis_tvalid) && !finish;
   // Behind the last command of a packet: beats go until the last one has.
   assign s_axis_tready = finish || (go && feed);
-  assign c_ready = go && ends;
-
-  logic [DATA_W-1:0] laid;
-  assign laid = (kept | (s_axis_tdata << {have, 3'b000})) << {at, 3'b000};
 
   always_ff @(posedge clk) begin
     if (go) begin
-      if (feed) kept <= (s_axis_tdata >> {from_input, 3'b000}) & ~({DATA_W{1'b1}} << {more, 3'b000});
-      else kept <= kept >> {step, 3'b000};
-    end
-    if (load) begin
-      m_data <= laid;
-      m_strb <= ~({B{1'b1}} << step) << at;
-      m_last <= ends;
-    end
-    if (rst || finish || (go && ends && c_end)) kept <= '0;
-  end
-
-  always_ff @(posedge clk) begin
-    if (load) m_valid <= go && !c_drop && c_bytes != '0;
-    if (go) begin
-      done  <= ends ? '0 : done + 16'(step);
-      begun <= !ends;
-      have  <= feed ? more[LB-1:0] : have - step[LB-1:0];
+      have <= feed ? more[LB-1:0] : have - step[LB-1:0];
       if (feed && s_axis_tlast) past <= 1'b1;
-      if (ends && c_end) begin
+      if (ends && closes) begin
         have   <= '0;
         past   <= 1'b0;
         finish <= !(past || (feed && s_axis_tlast));
@@ -94,12 +91,50 @@ module es_axis_unpack #(
     end
     if (finish && s_axis_tvalid && s_axis_tlast) finish <= 1'b0;
     if (rst) begin
-      m_valid <= 1'b0;
-      done <= '0;
-      begun <= 1'b0;
-      have <= '0;
-      past <= 1'b0;
+      have   <= '0;
+      past   <= 1'b0;
       finish <= 1'b0;
+    end
+  end
+
+  // The step: how far the beat's bytes move, up to lie behind those kept, and down to be kept.
+  logic o_valid, o_puts, o_feed, o_clear, o_last, load;
+  logic [DATA_W-1:0] o_data, kept;
+  logic [LB:0] o_up, o_down;
+  logic [LB-1:0] o_at, o_step;
+  logic [B-1:0] o_strb;
+
+  assign load = m_ready || !m_valid;
+  assign o_ready = !o_valid || !o_puts || load;
+
+  always_ff @(posedge clk) begin
+    if (o_ready) begin
+      o_valid <= go;
+      o_puts <= puts;
+      o_feed <= feed;
+      o_clear <= ends && closes;
+      o_last <= ends;
+      o_data <= s_axis_tdata;
+      o_up <= {1'b0, have} + {1'b0, at};
+      o_down <= from_input;
+      o_at <= at;
+      o_step <= step[LB-1:0];
+      o_strb <= ~({B{1'b1}} << step) << at;
+    end
+    if (o_valid && o_ready) begin
+      // Bytes behind a packet's last beat are kept by nobody: no beat of it follows.
+      kept <= o_clear ? '0 : o_feed ? o_data >> {o_down, 3'b000} : kept >> {o_step, 3'b000};
+    end
+    if (load) begin
+      m_data  <= (kept << {o_at, 3'b000}) | (o_feed ? o_data << {o_up, 3'b000} : '0);
+      m_strb  <= o_strb;
+      m_last  <= o_last;
+      m_valid <= o_valid && o_puts;
+    end
+    if (rst) begin
+      o_valid <= 1'b0;
+      m_valid <= 1'b0;
+      kept <= '0;
     end
   end
 endmodule

@@ -24,30 +24,40 @@ module es_fifo #(
   end
 
   logic [WIDTH-1:0] memory[DEPTH];
-  // One bit more than the address, so that full differs from empty.
-  logic [AW:0] written, taken;
-  logic empty, load, put, bypass;
+  logic [AW-1:0] put_at, take_at;
+  // Words in memory. `empty` and s_ready are kept beside, as no comparison is to stand behind m_ready.
+  logic [AW:0] count;
+  logic empty, load, put, store, take;
 
-  assign empty = written == taken;
-  assign load = m_ready || !m_valid;
-  assign bypass = empty && load;
-  assign put = s_valid && s_ready;
+  assign load  = m_ready || !m_valid;
+  assign put   = s_valid && s_ready;
+  assign store = put && !(empty && load);
+  assign take  = load && !empty;
 
   always_ff @(posedge clk) begin
-    if (put && !bypass) memory[written[AW-1:0]] <= s_data;
-    if (load) m_data <= empty ? s_data : memory[taken[AW-1:0]];
+    if (store) memory[put_at] <= s_data;
+    if (load) m_data <= empty ? s_data : memory[take_at];
   end
 
   always_ff @(posedge clk) begin
     if (load) m_valid <= !empty || put;
-    if (put && !bypass) written <= written + 1'b1;
-    if (load && !empty) taken <= taken + 1'b1;
-    // Full by the pointers after this clock: ready is a register and does not hang on m_ready.
-    s_ready <= (written + (AW + 1)'(put && !bypass) - taken - (AW + 1)'(load && !empty)) != (AW + 1)'(DEPTH);
+    if (store) put_at <= put_at + 1'b1;
+    if (take) take_at <= take_at + 1'b1;
+    s_ready <= 1'b1;
+    if (store && !take) begin
+      count   <= count + 1'b1;
+      empty   <= 1'b0;
+      s_ready <= count != (AW + 1)'(DEPTH - 1);
+    end else if (take && !store) begin
+      count <= count - 1'b1;
+      empty <= count == (AW + 1)'(1);
+    end else s_ready <= count != (AW + 1)'(DEPTH);
     if (rst) begin
       m_valid <= 1'b0;
-      written <= '0;
-      taken   <= '0;
+      put_at  <= '0;
+      take_at <= '0;
+      count   <= '0;
+      empty   <= 1'b1;
       s_ready <= 1'b0;
     end
   end

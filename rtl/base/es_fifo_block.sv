@@ -26,30 +26,45 @@ module es_fifo_block #(
 
   logic [WIDTH-1:0] memory[DEPTH];
   logic [WIDTH-1:0] word;
-  logic [AW:0] written, taken;
-  logic read, word_valid, put;
+  logic [AW-1:0] put_at, read_at;
+  // Words in memory; beside it whether there is one, as no comparison is to stand behind m_ready.
+  logic [AW:0] count;
+  logic some, read, word_valid, put, taken;
   // Words read and not yet taken out of the short FIFO behind the memory: never more than fit there.
   logic [2:0] ahead;
 
-  assign put  = s_valid && s_ready;
-  assign read = written != taken && (ahead < 3'd4 || (m_valid && m_ready));
+  assign put   = s_valid && s_ready;
+  assign taken = m_valid && m_ready;
+  assign read  = some && (!ahead[2] || taken);
 
   always_ff @(posedge clk) begin
-    if (put) memory[written[AW-1:0]] <= s_data;
-    word <= memory[taken[AW-1:0]];
+    if (put) memory[put_at] <= s_data;
+    word <= memory[read_at];
   end
 
   always_ff @(posedge clk) begin
     word_valid <= read;
-    written <= written + (AW + 1)'(put);
-    taken <= taken + (AW + 1)'(read);
-    ahead <= ahead + 3'(read) - 3'(m_valid && m_ready);
-    used <= used + (AW + 2)'(put) - (AW + 2)'(m_valid && m_ready);
-    s_ready <= (written + (AW + 1)'(put) - taken - (AW + 1)'(read)) != (AW + 1)'(DEPTH);
+    if (put) put_at <= put_at + 1'b1;
+    if (read) read_at <= read_at + 1'b1;
+    if (read && !taken) ahead <= ahead + 1'b1;
+    else if (taken && !read) ahead <= ahead - 1'b1;
+    if (put && !taken) used <= used + 1'b1;
+    else if (taken && !put) used <= used - 1'b1;
+    s_ready <= 1'b1;
+    if (put && !read) begin
+      count   <= count + 1'b1;
+      some    <= 1'b1;
+      s_ready <= count != (AW + 1)'(DEPTH - 1);
+    end else if (read && !put) begin
+      count <= count - 1'b1;
+      some  <= count != (AW + 1)'(1);
+    end else s_ready <= count != (AW + 1)'(DEPTH);
     if (rst) begin
       word_valid <= 1'b0;
-      written <= '0;
-      taken <= '0;
+      put_at <= '0;
+      read_at <= '0;
+      count <= '0;
+      some <= 1'b0;
       ahead <= '0;
       used <= '0;
       s_ready <= 1'b0;

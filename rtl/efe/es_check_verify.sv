@@ -2,7 +2,7 @@
 //
 // Takes a beat in every clock, as a MAC hands them over, and has no s_axis_tready; `s_axis_tuser` with the last beat says that the MAC found the
 // frame bad. A frame that finds no room is dropped and counted. Refused are other versions and kinds than wire.md's 1 to 5, sealed frames and frames whose
-// body is not checked. Latency from a frame's last beat to its first es_crc32c_pkg::latency(DATA_W) + 5 clocks.
+// body is not checked. Latency from a frame's last beat to its first es_crc32c_pkg::latency(DATA_W) + 6 clocks.
 module es_check_verify #(
     parameter int DATA_W = 64,  // bits of tdata: 64, 128, 256 or 512
     parameter int DEPTH  = 512  // beats of all frames that wait, a power of two
@@ -46,40 +46,48 @@ module es_check_verify #(
     logic valid;
   } beat_t;
 
-  // What the MAC gives, registered.
-  logic [DATA_W-1:0] data, past;
-  logic [BYTES-1:0] keep;
-  logic user, last, valid, first;
-
-  always_ff @(posedge clk) begin
-    data  <= s_axis_tdata;
-    keep  <= s_axis_tkeep;
-    user  <= s_axis_tuser;
-    last  <= s_axis_tlast;
-    valid <= s_axis_tvalid;
-    if (valid) begin
-      past  <= data;
-      first <= last;
-    end
-    if (rst) begin
-      valid <= 1'b0;
-      first <= 1'b1;
-    end
-  end
+  // What the MAC gives, registered twice: what the first beat says of the frame's length is known beside it.
+  logic [DATA_W-1:0] data_0, data, past;
+  logic [BYTES-1:0] keep_0, keep;
+  logic user_0, last_0, valid_0, first_0, user, last, valid, first;
 
   // Bytes of the frame from this beat on, of those that the check covers.
-  logic signed [LW-1:0] left, left_after, stretch;
+  logic signed [LW-1:0] left, stretch;
   logic [15:0] body;
   logic sack, sealed, header_check;  // of the frame's flags
   logic odd_form, was_refused, refused;
 
-  assign body = {data[23:16], data[31:24]};
-  assign sack = data[8];
-  assign sealed = data[13];
-  assign header_check = data[15];
-  assign odd_form = data[7:4] != es_wire_pkg::VERSION || data[3:0] == 4'd0 || data[3:0] > es_wire_pkg::CLOSE || sealed || header_check;
+  assign body = {data_0[23:16], data_0[31:24]};
+  assign sack = data_0[8];
+  assign sealed = data_0[13];
+  assign header_check = data_0[15];
   assign stretch = signed'(LW'(body)) + (sack ? signed'(LW'(80)) : signed'(LW'(48)));
-  assign left = first ? stretch : left_after;
+
+  always_ff @(posedge clk) begin
+    data_0  <= s_axis_tdata;
+    keep_0  <= s_axis_tkeep;
+    user_0  <= s_axis_tuser;
+    last_0  <= s_axis_tlast;
+    valid_0 <= s_axis_tvalid;
+    if (valid_0) begin
+      first_0 <= last_0;
+      first <= first_0;
+      data <= data_0;
+      keep <= keep_0;
+      user <= user_0;
+      last <= last_0;
+      if (first_0) left <= stretch;
+      else if (left > -LW'(8)) left <= left - LW'(BYTES);
+      odd_form <= data_0[7:4] != es_wire_pkg::VERSION || data_0[3:0] == 4'd0 || data_0[3:0] > es_wire_pkg::CLOSE || sealed || header_check;
+    end
+    valid <= valid_0;
+    if (valid) past <= data;
+    if (rst) begin
+      valid_0 <= 1'b0;
+      valid   <= 1'b0;
+      first_0 <= 1'b1;
+    end
+  end
 
   logic [CW:0] came, bytes;
   logic [DATA_W-1:0] covered;
@@ -123,7 +131,6 @@ module es_check_verify #(
     crc_first <= first;
     if (valid) begin
       was_refused <= refused;
-      left_after  <= left <= -LW'(8) ? left : left - LW'(BYTES);
       if (check_ends) check_kept <= check_now;
     end
     if (rst) for (int i = 0; i <= LATENCY; i++) beat[i].valid <= 1'b0;

@@ -18,13 +18,17 @@ module es_efe #(
     input wire rst,
 
     input  wire          open,
+    input  wire          broken,        // a body that came is none: the session is closed for that
     input  wire          active,        // greets; otherwise listens
     input  wire          want_classic,
+    input  wire  [ 31:0] features,      // bits of the Hello that are offered beside CLASSIC
     input  wire  [127:0] node,
     input  wire  [ 31:0] fresh,         // a random number, not 0: the next epoch
     output logic         up,
     output logic         classic,
+    output logic [ 31:0] agreed,        // bits of `features` that both sides offer
     output logic [ 15:0] body_bytes,
+    output logic [127:0] peer,          // node ID of the other side
 
     input  wire  [  DATA_W-1:0] s_axis_tdata,
     input  wire  [DATA_W/8-1:0] s_axis_tkeep,
@@ -179,15 +183,19 @@ module es_efe #(
       .clk,
       .rst,
       .open,
+      .broken,
       .active,
       .want_classic,
+      .features,
       .node,
       .fresh,
       .now,
       .up,
       .session_rst,
       .classic,
+      .agreed,
       .body_bytes,
+      .peer,
       .s_hdr_header (in_header),
       .s_hdr_valid  (in_hdr_valid),
       .s_hdr_ready  (in_hdr_ready),

@@ -17,16 +17,20 @@ module es_efe_control #(
     input wire rst,
 
     input wire         open,
+    input wire         broken,        // the reader of bodies found what no good peer sends
     input wire         active,
     input wire         want_classic,
+    input wire [ 31:0] features,      // bits of the Hello that are offered beside CLASSIC: what the owner of the bodies speaks
     input wire [127:0] node,
     input wire [ 31:0] fresh,         // a random number, not 0
     input wire [ 31:0] now,           // ns
 
-    output logic        up,
-    output logic        session_rst,  // holds both halves
-    output logic        classic,
-    output logic [15:0] body_bytes,   // the longest body that the peer takes
+    output logic         up,
+    output logic         session_rst,  // holds both halves
+    output logic         classic,
+    output logic [ 31:0] agreed,       // bits of `features` that both sides offer
+    output logic [ 15:0] body_bytes,   // the longest body that the peer takes
+    output logic [127:0] peer,         // its node ID
 
     // Frames that come.
     input  wire es_wire_pkg::header_t              s_hdr_header,
@@ -121,6 +125,12 @@ module es_efe_control #(
   /* verilator lint_on UNUSEDSIGNAL */
   logic hello_good, is_hello;
 
+  // Times that have passed, a clock late: of a state, they are used from its second clock on.
+  logic [2:0] life_before;
+  logic silent, silent_long, silent_half, asked_heartbeat, asked_ask, asked_greet, ack_late, greeted_long, settled;
+  logic [31:0] echo_due;  // when the echoed frame would have been sent, had the peer answered at once
+  assign settled = life == life_before;
+
   // Taken at once, so that the next one can be read while this body comes.
   always_ff @(posedge clk) if (s_hdr_valid && s_hdr_ready) header <= s_hdr_header;
   assign s_hdr_ready = step == IDLE;
@@ -145,7 +155,7 @@ module es_efe_control #(
   assign rx_valid = step == KIND && header.kind == es_wire_pkg::DATA && life == LIVE;
 
   // What is owed to the peer.
-  logic owe_now, owe_later, owe_answer, ask;
+  logic owe_now, owe_later, owe_before, owe_answer, ask;
   logic [31:0] owe_since, echo_ts, echo_at;
   logic echo_have, acks_leave, hello_leaves, answer_leaves, close_leaves, ask_leaves;
 
@@ -155,6 +165,16 @@ module es_efe_control #(
   always_ff @(posedge clk) begin
     check_number <= 1'b0;
     ack_valid <= 1'b0;
+    life_before <= life;
+    silent <= now - heard > HEARTBEAT_NS;
+    silent_long <= now - heard > DEAD_AFTER_NS;
+    silent_half <= now - heard > (DEAD_AFTER_NS / 2);
+    greeted_long <= now - began > DEAD_AFTER_NS;
+    asked_heartbeat <= now - asked > HEARTBEAT_NS;
+    asked_ask <= now - asked > ASK_NS;
+    asked_greet <= now - asked > GREET_NS;
+    ack_late <= now - owe_since > ACK_DELAY_NS;
+    echo_due <= header.echo_ts + header.hold;
     begin_credit <= 1'b0;
     sample_valid <= 1'b0;
 
@@ -183,7 +203,8 @@ module es_efe_control #(
       NUMBER:
       if (number_done) begin
         step <= header.body_length == '0 ? IDLE : BODY;
-        if (!number_new || (life == HALF && header.kind != es_wire_pkg::HELLO) ||
+        // The session may have ended since this frame was looked at.
+        if (!ours || !number_new || (life == HALF && header.kind != es_wire_pkg::HELLO) ||
             (life == CONFIRM && header.kind != es_wire_pkg::CLOSE && !header.flags.ack)) begin
           stat_dropped <= stat_dropped + 1'b1;
         end else begin
@@ -214,7 +235,7 @@ module es_efe_control #(
           echoed <= 1'b1;
           last_echo <= header.echo_ts;
           sample_valid <= 1'b1;
-          sample <= now - header.echo_ts - header.hold;
+          sample <= now - echo_due;
           sample_sent <= header.echo_ts;
         end
         step <= KIND;
@@ -271,7 +292,9 @@ module es_efe_control #(
             peer_epoch <= header.src_epoch;
             peer_first <= header.sequence_number;
             peer_window <= hello.window_frames;
+            peer <= hello.node;
             classic <= want_classic && hello.features[0];
+            agreed <= features & hello.features & ~es_wire_pkg::CLASSIC;
             body_bytes <= (frame_bytes - 16'd96) & 16'hFFFC;
           end
           if (answer) begin
@@ -295,8 +318,13 @@ module es_efe_control #(
     endcase
 
     // Time.
-    if (hello_leaves || close_leaves) asked <= now;
-    if (owe_later && now - owe_since > ACK_DELAY_NS) owe_now <= 1'b1;
+    if (hello_leaves || close_leaves) begin
+      asked <= now;
+      asked_greet <= 1'b0;
+      asked_ask <= 1'b0;
+    end
+    if (owe_later && owe_before && ack_late) owe_now <= 1'b1;
+    owe_before <= owe_later && !acks_leave;
     if (close_leaves) closes <= closes - 1'b1;
 
     case (life)
@@ -315,24 +343,28 @@ module es_efe_control #(
         end
       end
       HALF:
-      if (now - heard > DEAD_AFTER_NS) begin
+      if (settled && silent_long) begin
         life <= LISTEN;
         owe_answer <= 1'b0;
       end
-      GREET:   if (!open || now - began > DEAD_AFTER_NS) life <= LISTEN;
-      CONFIRM: if (now - heard > (DEAD_AFTER_NS / 2)) life <= LISTEN;
+      GREET:   if (!open || (settled && greeted_long)) life <= LISTEN;
+      CONFIRM: if (settled && silent_half) life <= LISTEN;
       LIVE: begin
-        if (now - heard > HEARTBEAT_NS && now - asked > HEARTBEAT_NS) begin
-          ask   <= 1'b1;
+        if (settled && silent && asked_heartbeat) begin
+          ask <= 1'b1;
           asked <= now;
+          asked_heartbeat <= 1'b0;
+          asked_ask <= 1'b0;
           if (unanswered != 2'd3) unanswered <= unanswered + 1'b1;
-        end else if (tx_starved && now - asked > ASK_NS) begin
-          ask   <= 1'b1;
+        end else if (tx_starved && asked_ask) begin
+          ask <= 1'b1;
           asked <= now;
+          asked_heartbeat <= 1'b0;
+          asked_ask <= 1'b0;
         end
-        if (unanswered == 2'd3 && now - heard > DEAD_AFTER_NS) life <= LISTEN;
+        if (unanswered == 2'd3 && silent_long) life <= LISTEN;
         if (tx_violation) violations <= violations + 1'b1;
-        if (!open || violations == 6'd63) begin
+        if (!open || broken || violations == 6'd63) begin
           life <= CLOSING;
           close_reason <= open ? 8'd2 : 8'd1;
           closes <= 2'd3;
@@ -374,17 +406,15 @@ module es_efe_control #(
   logic own_body, free, in_session;
   logic [BEATS*DATA_W-1:0] own_bytes;
   logic [15:0] own_length;
-  logic greet_due, late;
+  logic greet_due;
   logic [31:0] hold;
   es_wire_pkg::hello_t our_hello;
 
-  assign late = now - asked > GREET_NS;
-  assign greet_due = (life == GREET || life == CONFIRM) && late;
+  assign greet_due = (life == GREET || life == CONFIRM) && settled && asked_greet;
   assign free = !m_hdr_valid && !own_body;
-  assign in_session = life == LIVE && !session_rst && step != BEGIN && wait_begin == 2'd0;
   assign hello_leaves = free && bodies == '0 && greet_due;
   assign answer_leaves = free && bodies == '0 && life == HALF && owe_answer;
-  assign close_leaves = free && bodies == '0 && life == CLOSING && closes != '0 && now - asked > ASK_NS;
+  assign close_leaves = free && bodies == '0 && life == CLOSING && closes != '0 && settled && asked_ask;
   assign tx_sent = free && in_session && tx_due && bodies != '1;
   assign ask_leaves = free && in_session && !tx_sent && ask;
   assign acks_leave = tx_sent || (free && in_session && (owe_now || ask));
@@ -393,9 +423,11 @@ module es_efe_control #(
   assign our_hello.node = node;
   assign our_hello.max_frame_bytes = 16'(FRAME_BYTES);
   assign our_hello.window_frames = 16'(SLOTS);
-  assign our_hello.features = {31'd0, want_classic};
+  assign our_hello.features = want_classic ? features | es_wire_pkg::CLASSIC : features & ~es_wire_pkg::CLASSIC;
 
   always_ff @(posedge clk) begin
+    // A clock late: what leaves as a session ends is of that session.
+    in_session <= life == LIVE && !session_rst && step != BEGIN && wait_begin == 2'd0 && !rst;
     if (m_hdr_valid && m_hdr_ready) m_hdr_valid <= 1'b0;
     bodies <= bodies + 4'(tx_sent && tx_length != '0) - 4'(tx_body_ends);
     if (hello_leaves || answer_leaves || close_leaves || acks_leave) begin

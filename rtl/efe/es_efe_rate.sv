@@ -6,7 +6,7 @@
 //   run    W = .1 W + .9 (W_then * T / pred + increase); without much of a queue it grows, up to a quarter
 //   loss   only if rtt > base + 2 QUEUE_NS: .7 W, once a round trip.  Timeout: W / 2
 //
-// A sample takes about 80 clocks; those that come meanwhile are left out. `window` counts 1/256 frames inside, whole frames outside.
+// A sample takes about 90 clocks; those that come meanwhile are left out. `window` counts 1/256 frames inside, whole frames outside.
 // Not here: pacing, and the noise of peers that are processes, which has to be in QUEUE_NS.
 module es_efe_rate #(
     parameter int SLOTS      = 16,        // the largest window, frames, at most 128
@@ -46,10 +46,10 @@ module es_efe_rate #(
   logic top, known, start_phase;
   logic [31:0] var4;  // four deviations
 
-  logic [ 2:0] step;
-  logic [31:0] last_rtt, last_sent, taken_sent, span;
+  logic [ 3:0] step;
+  logic [31:0] last_rtt, last_sent, taken_sent, span, deviation;
   logic [23:0] change;
-  logic rising;
+  logic rising, ready;
   logic signed [10:0] slope, slope_new;  // 1/256
   logic [31:0] predicted, target, gap;
   logic [16:0] frames;  // the window, 1/256 frames
@@ -61,6 +61,8 @@ module es_efe_rate #(
   // The window at the last few moments, so that a queue corrects the window that made it: eight, a quarter of a round trip apart.
   logic [16:0] was[8];
   logic [31:0] was_at;
+  logic was_long;  // a quarter of a round trip has gone since
+  logic deep, decided_long;  // far more of a queue than is aimed at; a round trip has gone since the last decision
 
   logic start, busy, done;
   logic [31:0] dividend, divisor, quotient;
@@ -78,46 +80,68 @@ module es_efe_rate #(
       .done
   );
 
-  localparam logic [2:0] WAIT = 3'd0, SLOPE = 3'd1, PREDICT = 3'd2, RATIO = 3'd3, GROW = 3'd4, SETTLE = 3'd5;
+  localparam logic [3:0] WAIT = 4'd0, SLOPE = 4'd1, SCALE = 4'd2, PREDICT = 4'd3, RATIO = 4'd4, ROOM = 4'd5;
+  localparam logic [3:0] GROW = 4'd6, MULTIPLY = 4'd7, ADD = 4'd8, WEIGH = 4'd9, SUM = 4'd10, SETTLE = 4'd11;
 
   logic [16:0] most;
   logic [24:0] cap_frames;
 
   assign cap_frames = {4'd0, receiver_cap[31:11]};
-  always_comb begin
-    most = 17'(SLOTS * 256);
-    if (receiver_cap != es_wire_pkg::NO_CAP && cap_frames < 25'(SLOTS)) most = {cap_frames[8:0], 8'd0};
+  always_ff @(posedge clk) begin
+    most <= 17'(SLOTS * 256);
+    if (receiver_cap != es_wire_pkg::NO_CAP && cap_frames < 25'(SLOTS)) most <= {cap_frames[8:0], 8'd0};
   end
 
   // .2 of the root of the window, 1/256 frames, by the window's leading bit.
   logic [16:0] increase;
-  always_comb begin
-    increase = 17'd51;
-    for (int i = 1; i < 4; i++) if (frames[8+2*i-:2] != 2'd0) increase = 17'(51 << i);
+  always_ff @(posedge clk) begin
+    increase <= 17'd51;
+    for (int i = 1; i < 4; i++) if (frames[8+2*i-:2] != 2'd0) increase <= 17'(51 << i);
   end
 
-  logic [33:0] grown;
+  // Products, in parts of 18 bits at most and a clock each; what is compared, a clock late.
   /* verilator lint_off UNUSEDSIGNAL */
-  // Products of which some bits count.
+  logic [33:0] grown;
+  logic signed [27:0] scaled_low, scaled_high;
+  logic signed [43:0] scaled;  // rtt * slope
   logic [31:0] corrected;
-  logic [63:0] scaled;  // rtt * slope
+  logic [35:0] missing_low, missing_high;
   logic [47:0] missing;
   /* verilator lint_on UNUSEDSIGNAL */
-  assign grown = 34'(window_then) * 34'(ratio);
-  assign corrected = 32'(frames) * 32'd26 + (32'(grown >> 8) + 32'(increase)) * 32'd230;
+  logic [31:0] aimed, kept, weighed, a_tenth;  // a tenth is 26 / 256 here
+  logic [23:0] spare;
+  logic again;  // the second clock of a step
 
-  assign scaled = 64'($signed(rtt)) * 64'(slope);
+  always_ff @(posedge clk) begin
+    scaled_low <= $signed({1'b0, rtt[15:0]}) * slope;
+    scaled_high <= $signed({1'b0, rtt[31:16]}) * slope;
+    scaled <= 44'(scaled_low) + (44'(scaled_high) <<< 16);
+    missing_low <= 36'(spare[11:0]) * 36'(ROOM_SCALE[17:0]);
+    missing_high <= 36'(spare[23:12]) * 36'(ROOM_SCALE[17:0]);
+    grown <= 34'(window_then) * 34'(ratio);
+    aimed <= 32'(grown >> 8) + 32'(increase);
+    a_tenth <= (aimed << 4) + (aimed << 3) + (aimed << 1);
+    weighed <= (aimed << 8) - a_tenth;
+    kept <= (32'(frames) << 4) + (32'(frames) << 3) + (32'(frames) << 1);
+    deep <= rtt > base + (2 * AIM);
+  end
+  assign spare = 24'(HALF) - gap[23:0];
+  assign missing = 48'(missing_low) + {missing_high, 12'd0};
+  assign corrected = kept + weighed;
 
   always_ff @(posedge clk) begin
     start <= 1'b0;
-    top   <= now[31];
+    top <= now[31];
+    was_long <= now - was_at > {2'd0, srtt[31:2]};
+    decided_long <= now - decided > srtt;
     if (top && !now[31]) begin
       least <= rtt;
       least_before <= least;
     end
-    if (now - was_at > {2'd0, srtt[31:2]}) begin
-      was_at <= now;
-      was[0] <= frames;
+    if (was_long) begin
+      was_long <= 1'b0;
+      was_at   <= now;
+      was[0]   <= frames;
       for (int i = 1; i < 8; i++) was[i] <= was[i-1];
     end
 
@@ -126,6 +150,7 @@ module es_efe_rate #(
     case (step)
       WAIT:
       if (sample_valid && !busy) begin
+        ready <= 1'b0;
         rtt <= sample;
         last_rtt <= rtt;
         taken_sent <= sample_sent;
@@ -140,7 +165,7 @@ module es_efe_rate #(
         end else begin
           if (sample < least) least <= sample;
           srtt <= srtt - (srtt >> 3) + (sample >> 3);
-          var4 <= var4 - (var4 >> 2) + (sample > srtt ? sample - srtt : srtt - sample);
+          deviation <= sample > srtt ? sample - srtt : srtt - sample;
           step <= SLOPE;
         end
       end
@@ -148,7 +173,10 @@ module es_efe_rate #(
         // The change since the sample before, over the time between the two; a shift keeps 8 bits of fraction.
         base   <= least < least_before ? least : least_before;
         rising <= rtt > last_rtt;
-        if (!start && !busy && !done) begin
+        change <= 24'(rtt > last_rtt ? rtt - last_rtt : last_rtt - rtt);
+        ready  <= 1'b1;
+        if (!ready) var4 <= var4 - (var4 >> 2) + deviation;
+        else if (!start && !busy && !done) begin
           if ($signed(taken_sent - last_sent) > 0) begin
             dividend <= {change, 8'd0};
             divisor <= span;
@@ -157,8 +185,12 @@ module es_efe_rate #(
         end
         if (done) begin
           slope <= slope + ((slope_new - slope) >>> 2);
-          step  <= PREDICT;
+          step  <= SCALE;
         end
+      end
+      SCALE: begin
+        again <= !again;
+        if (again) step <= PREDICT;
       end
       PREDICT: begin
         predicted <= rtt + scaled[39:8];
@@ -175,15 +207,24 @@ module es_efe_rate #(
         if (done) begin
           ratio <= quotient > 32'd512 ? 16'd512 : (quotient < 32'd64 ? 16'd64 : quotient[15:0]);
           gap   <= predicted - base;
-          step  <= GROW;
+          step  <= ROOM;
         end
+      end
+      ROOM: begin
+        again <= !again;
+        room  <= missing[31:16];
+        if (again) step <= GROW;
       end
       GROW: begin
         // Hardly a queue: there is room.
         if (gap < HALF && ratio < 16'd256 + room) ratio <= 16'd256 + room;
         window_then <= was[3];
-        step <= SETTLE;
+        step <= MULTIPLY;
       end
+      MULTIPLY: step <= ADD;
+      ADD: step <= WEIGH;
+      WEIGH: step <= SUM;
+      SUM: step <= SETTLE;
       default: begin
         step <= WAIT;
         if (start_phase) begin
@@ -195,9 +236,10 @@ module es_efe_rate #(
     if (timeout) begin
       frames <= {1'b0, frames[16:1]};
       start_phase <= 1'b0;
-    end else if (loss && known && rtt > base + (2 * AIM) && now - decided > srtt) begin
+    end else if (loss && known && deep && decided_long) begin
       frames <= 17'((25'(frames) * 25'd180) >> 8);
       decided <= now;
+      decided_long <= 1'b0;
       start_phase <= 1'b0;
     end else if (frames > most) begin
       frames <= most;
@@ -206,6 +248,7 @@ module es_efe_rate #(
 
     if (rst) begin
       step <= WAIT;
+      again <= 1'b0;
       known <= 1'b0;
       start_phase <= 1'b1;
       frames <= 17'd1024;
@@ -223,11 +266,7 @@ module es_efe_rate #(
     end
   end
 
-  assign missing = 48'(HALF - gap) * 48'(ROOM_SCALE);
-  assign room = missing[31:16];
-
   // The slope within -.5 and 1.
-  assign change = 24'(rtt > last_rtt ? rtt - last_rtt : last_rtt - rtt);
   assign span = taken_sent - last_sent;
   always_comb begin
     if (rising) slope_new = quotient > 32'd256 ? 11'sd256 : signed'({1'b0, quotient[9:0]});

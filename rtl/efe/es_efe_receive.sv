@@ -1,7 +1,7 @@
 // The receiving half of a session: which Data frames have come, their bodies in order, and what there is to acknowledge.
 //
 // A Data frame is shown by `s_sequence` and `s_length` with `s_valid`; in the same clock `s_take` says whether it is new and wanted. Then its body, if it
-// has one, comes by `s_axis_*`, which always takes. Bodies go out in the order of sequences by `m_axis_*`, a packet each; empty ones do not.
+// has one, comes by `s_axis_*`, which always takes. `s_sequence` and `s_length` are there a clock before s_valid. Bodies go out in the order of sequences by `m_axis_*`, a packet each; empty ones do not.
 //
 // Classic: only the next frame is taken. Otherwise frames ahead of a gap wait in their slots, and `sack` tells of them.
 module es_efe_receive #(
@@ -50,22 +50,30 @@ module es_efe_receive #(
   end
 
   // Bodies of frames before `freed` have gone out.
-  logic [31:0] freed, ahead;
+  // Distances within SLOTS are counted in SW + 1 bits.
+  logic [31:0] freed, ahead, past_credit;
+  logic [SW:0] held;  // frames before `next` whose bodies have not gone out
   logic [SLOTS-1:0] present;
   logic [SW-1:0] slot;
   logic fits, old, waiting;  // the body of a frame that was taken comes
 
-  assign ahead = s_sequence - next;
+  // What is said is of the clock before: `next` may have moved since, but then the frame it has passed is still present.
+  always_ff @(posedge clk) begin
+    ahead <= s_sequence - next;
+    past_credit <= s_sequence - credit;
+    fits <= s_length <= 16'(SLOT_BEATS * (DATA_W / 8));
+    credit <= freed + SLOTS;
+    if (rst) credit <= first + SLOTS;
+  end
   assign old = ahead[31] || (ahead < SLOTS && present[s_sequence[SW-1:0]] && !s_beyond);
-  assign s_beyond = !ahead[31] && $signed(s_sequence - credit) >= 0;
+  assign s_beyond = !ahead[31] && !past_credit[31];
   assign s_in_order = ahead == '0 && !gap;
-  assign fits = s_length <= 16'(SLOT_BEATS * (DATA_W / 8));
   assign s_take = fits && !old && !s_beyond && (!classic || ahead == '0);
-  assign credit = freed + SLOTS;
+  assign held = next[SW:0] - freed[SW:0];
 
   // Whether a frame before `next` has a body: bit of its slot.
   logic [SLOTS-1:0] has_body;
-  logic idle, read, ends, put_last;
+  logic idle, read, skip, ends, put_last;  // skip: the next one has no body
   logic [31:0] reading;  // the frame whose body is read next
   logic m_ends;
 
@@ -84,13 +92,13 @@ module es_efe_receive #(
       present[slot] <= 1'b1;
     end
     // `next` walks over what has come, a frame a clock.
-    if (present[next[SW-1:0]] && (next - freed) < SLOTS) next <= next + 1'b1;
+    if (present[next[SW-1:0]] && !held[SW]) next <= next + 1'b1;
     // A body is read, and its slot is free once the last beat has gone; one that is empty at once.
     if (ends) begin
       freed <= freed + 1'b1;
       present[freed[SW-1:0]] <= 1'b0;
     end
-    if (read || (reading != next && !has_body[reading[SW-1:0]] && reading == freed)) reading <= reading + 1'b1;
+    if (read || skip) reading <= reading + 1'b1;
     if (rst) begin
       next <= first;
       freed <= first;
@@ -100,8 +108,9 @@ module es_efe_receive #(
     end
   end
 
-  assign read = reading != next && has_body[reading[SW-1:0]] && idle;
-  assign ends = m_ends || (freed == reading && reading != next && !has_body[reading[SW-1:0]]);
+  assign read = reading[SW:0] != next[SW:0] && has_body[reading[SW-1:0]] && idle;
+  assign skip = reading[SW:0] != next[SW:0] && !has_body[reading[SW-1:0]] && reading[SW:0] == freed[SW:0];
+  assign ends = m_ends || skip;
 
   es_slots #(
       .DATA_W(DATA_W),
@@ -130,7 +139,7 @@ module es_efe_receive #(
   logic [SLOTS-1:0] turned, from_next;
 
   assign turned = SLOTS'({present, present} >> next[SW-1:0]);
-  assign from_next = turned & ~({SLOTS{1'b1}} << (SLOTS - (next - freed)));
+  assign from_next = turned & ~({SLOTS{1'b1}} << ((SW + 1)'(SLOTS) - held));
 
   always_ff @(posedge clk) begin
     sack.base   <= next;

@@ -4,9 +4,11 @@
 // takes it; its body follows at `m_axis_*`. An acknowledgement is taken by `ack_valid` while `busy` is low: a cumulative one in a clock, a
 // SACK block at a bit a clock.
 //
+// `ack`, `ack_credit`, `ack_sack`, `sack`, `ack_echo` and `echo_ts` are there a clock before ack_valid.
+//
 // A frame is lost, selective: if one that left later has arrived (its time was echoed) and the reordering window has passed. Classic: if that is so of the
 // first, and then all are. Both: if nothing was heard of it for the retransmission timeout; and after silence for two round trips the
-// newest is sent again, so that there is something to hear of. One frame is looked at in a clock.
+// newest is sent again, so that there is something to hear of. One frame is looked at in five clocks.
 module es_efe_send #(
     parameter int DATA_W     = 64,    // bits of tdata
     parameter int SLOTS      = 16,    // frames on their way or waiting, a power of two, at most 128
@@ -76,22 +78,29 @@ module es_efe_send #(
     $error("es_efe_send: SLOTS above 128");
   end
 
-  // Sequences: oldest not acknowledged, goal of the walk towards the last ack, next new, next to be filled.
+  // Sequences: oldest not acknowledged, goal of the walk towards the last ack, next new, next to be filled. They are within SLOTS of each other, so that
+  // their distances are counted in SW + 1 bits.
   logic [31:0] oldest, goal, filled, credit;
+  logic [31:0] at;  // the frame that is looked at: oldest to next
   logic [31:0] left_at[SLOTS];
-  logic [15:0] length [SLOTS];
+  logic [15:0] length[SLOTS];
   logic [SLOTS-1:0] arrived, lost;
 
+  function automatic logic [SW:0] apart(input logic [31:0] from, input logic [31:0] upto);
+    return upto[SW:0] - from[SW:0];
+  endfunction
+
   // The walk: towards an ack, over a SACK block, or looking for what is lost.
-  logic walking, sacking, any_lost;
+  logic walking, sacking, aligned, any_lost;
   logic [es_wire_pkg::SACK_BITS-1:0] marks;
-  logic [31:0] mark_at, probe_at;
+  logic [31:0] mark_at, mark_offset, probe_at;
   logic mark_in;
-  logic [SW:0] lost_count, flight;  // frames that are lost, that are on their way
+  logic [SW-1:0] mark_slot;
+  logic [SW:0] lost_count, flight, span;  // frames that are lost, that are on their way, that were sent and are not acknowledged
   logic [31:0] limit_later, limit_late, limit_stale;
   logic old_flight, mark_hit, look, look_later, look_late, look_lost, back;
   logic echoed;
-  logic [31:0] newest, age, progress;
+  logic [31:0] newest, progress;
   logic [1:0] probes;
   logic probe, stale;
   logic [2:0] backoff;
@@ -107,7 +116,7 @@ module es_efe_send #(
   assign taken = s_axis_tvalid && s_axis_tready;
 
   always_ff @(posedge clk) begin
-    s_axis_tready <= (filled - oldest) < SLOTS && !(taken && s_axis_tlast);
+    s_axis_tready <= apart(oldest, filled) != (SW + 1)'(SLOTS) && !(taken && s_axis_tlast);
     if (taken) begin
       filling <= s_axis_tlast ? '0 : filling + beat_bytes;
       if (s_axis_tlast) begin
@@ -124,7 +133,6 @@ module es_efe_send #(
 
   // Bodies go out.
   logic idle, go_again, go_new;
-  logic [31:0] at;  // the frame that is looked at
 
   es_slots #(
       .DATA_W(DATA_W),
@@ -151,25 +159,24 @@ module es_efe_send #(
 
   // What may leave. The walk over the frames stops at one that is lost until it has left.
   logic [SW-1:0] at_slot;
-  logic at_in, at_lost, room, again_ready, new_ready;
+  logic at_in, at_lost, room;
 
+  assign span = apart(oldest, next);
   assign at_slot = at[SW-1:0];
-  assign at_in = (at - oldest) < (next - oldest);
+  assign at_in = apart(oldest, at) < span;
   assign at_lost = at_in && lost[at_slot] && !arrived[at_slot];
   assign room = flight == '0 || 16'(flight) < window;
 
-  assign again_ready = go_again && idle && room;
-  assign new_ready = go_new && idle && room;
-  assign due = (again_ready || new_ready) && !busy;
-  assign due_again = again_ready;
-  assign due_sequence = again_ready ? at : next;
+  assign due = (go_again || go_new) && idle;
+  assign due_again = go_again;
+  assign due_sequence = go_again ? at : next;
   assign due_length = length[due_sequence[SW-1:0]];
 
   // Registered, and taken back when a frame leaves.
   always_ff @(posedge clk) begin
-    go_again <= at_lost && !sent && !busy;
-    go_new   <= next != filled && $signed(next - credit) < 0 && !sent && !any_lost;
-    starved  <= next != filled && $signed(next - credit) >= 0 && flight == '0 && !any_lost;
+    go_again <= at_lost && room && !sent && !busy && !ack_valid;
+    go_new   <= next[SW:0] != filled[SW:0] && $signed(next - credit) < 0 && room && !sent && !any_lost && !busy && !ack_valid;
+    starved  <= next[SW:0] != filled[SW:0] && $signed(next - credit) >= 0 && flight == '0 && !any_lost;
     if (rst) begin
       go_again <= 1'b0;
       go_new   <= 1'b0;
@@ -178,22 +185,52 @@ module es_efe_send #(
   end
 
   // The walk: first towards an ack, then over a SACK block, else looking for what is lost.
-  assign walking = oldest != goal;
-  assign sacking = marks != '0;
+  assign walking = oldest[SW:0] != goal[SW:0];
   assign busy = walking || sacking;
-  assign mark_in = (mark_at - oldest) < (next - oldest);
+  assign mark_in = mark_offset[31:SW+1] == '0 && mark_offset[SW:0] < span;
+  assign mark_slot = mark_at[SW-1:0];
   assign any_lost = lost_count != '0;
 
   assign old_flight = walking && !arrived[oldest[SW-1:0]] && !lost[oldest[SW-1:0]];
-  assign mark_hit = !walking && sacking && mark_in && marks[es_wire_pkg::SACK_BITS-1] && !arrived[mark_at[SW-1:0]];
-  assign look = !busy && !sent && at_in && !arrived[at_slot] && !lost[at_slot];
-  assign age = now - left_at[at_slot];
-  assign look_later = echoed && $signed(newest - left_at[at_slot]) > 0 && (classic ? at == oldest : age > limit_later);
-  assign look_late = age > limit_late;
-  assign look_lost = look && (look_later || look_late);
-  // All at once: classic goes back, a timeout takes all for lost.
-  assign back = look_lost && (classic || (look_late && !look_later));
-  assign probe = !busy && !sent && !look_lost && stale && probes != 2'd0 && flight != '0 && !any_lost;
+  assign mark_hit = aligned && sacking && mark_in && marks[es_wire_pkg::SACK_BITS-1] && !arrived[mark_slot];
+
+  // The look: what is kept of the frame, how long ago it left, what that says, the judgement, and what is done. It begins anew when anything else happens.
+  localparam logic [2:0] KEPT = 3'd0, AGE = 3'd1, SAY = 3'd2, JUDGE = 3'd3, ACT = 3'd4;
+  logic [2:0] phase;
+  logic looks, on_way, waits, left_before, newest_arrived, is_lost, is_late, is_back, is_probe;
+  logic [31:0] left_kept, age;
+
+  assign looks = !busy && !sent && !ack_valid;
+  always_ff @(posedge clk) begin
+    phase <= looks && phase != ACT ? phase + 1'b1 : KEPT;
+    if (phase == KEPT) begin
+      on_way <= at_in && !arrived[at_slot] && !lost[at_slot];
+      waits <= at_lost;
+      left_kept <= left_at[at_slot];
+    end
+    if (phase == AGE) begin
+      age <= now - left_kept;
+      left_before <= echoed && $signed(newest - left_kept) > 0 && (!classic || oldest[SW:0] == at[SW:0]);
+    end
+    if (phase == SAY) begin
+      look_later <= left_before && (classic || age > limit_later);
+      look_late  <= age > limit_late;
+    end
+    if (phase == JUDGE) begin
+      is_lost  <= on_way && (look_later || look_late);
+      is_late  <= look_late && !look_later;
+      // All at once: classic goes back, a timeout takes all for lost.
+      is_back  <= classic || (look_late && !look_later);
+      is_probe <= stale && probes != 2'd0 && flight != '0 && !any_lost;
+    end
+    newest_arrived <= arrived[SW'(next-32'd1)];
+    if (rst) phase <= KEPT;
+  end
+
+  assign look = looks && phase == ACT;
+  assign look_lost = look && is_lost;
+  assign back = look_lost && is_back;
+  assign probe = look && !is_lost && is_probe;
 
   // Limits that change slowly, a clock late.
   always_ff @(posedge clk) begin
@@ -202,6 +239,18 @@ module es_efe_send #(
     limit_stale <= {srtt[30:0], 1'b0} + PROBE_NS;
     stale <= now - progress > limit_stale;
   end
+
+  // What an acknowledgement says beside what is known, a clock before it is taken.
+  logic [31:0] ack_offset;
+  logic ack_back, ack_beyond, ack_news, credit_news, echo_news;
+  always_ff @(posedge clk) begin
+    ack_offset  <= ack - oldest;
+    credit_news <= $signed(ack_credit - credit) > 0;
+    echo_news   <= $signed(echo_ts - newest) > 0;
+  end
+  assign ack_back   = ack_offset[31];
+  assign ack_beyond = ack_offset[30:SW+1] != '0 || ack_offset[SW:0] > span;
+  assign ack_news   = ack_offset[SW:0] != '0;
 
   // One change of the counts at a time, but for a frame that leaves.
   logic [SW:0] flight_less, lost_less;
@@ -213,8 +262,8 @@ module es_efe_send #(
       flight_less = (SW + 1)'(old_flight);
       lost_less   = (SW + 1)'(!old_flight && !arrived[oldest[SW-1:0]]);
     end else if (mark_hit) begin
-      flight_less = (SW + 1)'(!lost[mark_at[SW-1:0]]);
-      lost_less   = (SW + 1)'(lost[mark_at[SW-1:0]]);
+      flight_less = (SW + 1)'(!lost[mark_slot]);
+      lost_less   = (SW + 1)'(lost[mark_slot]);
     end
   end
 
@@ -231,33 +280,41 @@ module es_efe_send #(
     if (ack_valid && !busy) begin
       if (begin_credit) begin
         credit <= ack_credit;
-      end else if ($signed(ack - oldest) >= 0) begin
-        if ((ack - oldest) > (next - oldest)) violation <= 1'b1;
+      end else if (!ack_back) begin
+        if (ack_beyond) violation <= 1'b1;
         else begin
           goal <= ack;
-          if (ack != oldest) progress <= now;
-          if (ack != oldest) probes <= 2'd2;
-          if (ack != oldest) backoff <= 3'd0;
-          if ($signed(ack_credit - credit) > 0) credit <= ack_credit;
+          if (ack_news) progress <= now;
+          if (ack_news) probes <= 2'd2;
+          if (ack_news) backoff <= 3'd0;
+          if (credit_news) credit <= ack_credit;
           if (ack_sack && !classic) begin
             marks   <= sack.bitmap;
             mark_at <= sack.base;
+            sacking <= 1'b1;
+            aligned <= 1'b0;
           end
         end
       end
-      if (ack_echo && (!echoed || $signed(echo_ts - newest) > 0)) begin
+      if (ack_echo && (!echoed || echo_news)) begin
         newest <= echo_ts;
         echoed <= 1'b1;
       end
     end else if (walking) begin
       oldest <= oldest + 1'b1;
+      if (oldest[SW:0] == at[SW:0]) at <= at + 1'b1;
+    end else if (sacking && !aligned) begin
+      mark_offset <= mark_at - oldest;
+      aligned <= 1'b1;
     end else if (sacking) begin
       if (mark_hit) begin
-        arrived[mark_at[SW-1:0]] <= 1'b1;
+        arrived[mark_slot] <= 1'b1;
         progress <= now;
       end
-      marks   <= marks << 1;
+      marks <= marks << 1;
+      sacking <= marks[es_wire_pkg::SACK_BITS-2:0] != '0;
       mark_at <= mark_at + 1'b1;
+      mark_offset <= mark_offset + 1'b1;
     end
 
     // A frame leaves.
@@ -272,11 +329,11 @@ module es_efe_send #(
       end
     end
 
-    // The look at the next frame.
-    if (!busy && !sent) begin
+    // The judgement about the frame that is looked at.
+    if (look) begin
       if (look_lost) begin
         loss <= 1'b1;
-        if (look_late && !look_later) begin
+        if (is_late) begin
           timeout  <= 1'b1;
           progress <= now;
           if (backoff != 3'd6) backoff <= backoff + 1'b1;
@@ -300,8 +357,8 @@ module es_efe_send #(
         lost[probe_at[SW-1:0]] <= 1'b1;
         lost_count <= lost_count + 1'b1;
         flight <= flight - 1'b1;
-      end else if (!at_lost) begin
-        at <= (at + 1'b1 - oldest) < (next - oldest) ? at + 1'b1 : oldest;
+      end else if (!waits) begin
+        at <= apart(oldest, at) + 1'b1 < span ? at + 1'b1 : oldest;
       end
     end else if (sent && due_again) begin
       at <= at + 1'b1;
@@ -315,7 +372,7 @@ module es_efe_send #(
       credit <= first;
       flight <= '0;
       lost_count <= '0;
-      marks <= '0;
+      sacking <= 1'b0;
       echoed <= 1'b0;
       probes <= '0;
       backoff <= '0;
@@ -326,7 +383,7 @@ module es_efe_send #(
     end
   end
 
-  assign probe_at = classic || arrived[SW'(next-32'd1)] ? oldest : next - 32'd1;
+  assign probe_at = classic || newest_arrived ? oldest : next - 32'd1;
 
   always_ff @(posedge clk) begin
     if (sent && due_again) stat_again <= stat_again + 1'b1;

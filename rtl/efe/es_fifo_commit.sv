@@ -27,39 +27,58 @@ module es_fifo_commit #(
 
   logic [WIDTH-1:0] memory[DEPTH];
   logic [WIDTH-1:0] word;
-  logic [AW:0] written, committed, taken, after;
-  logic read, word_valid, put, full;
+  logic [AW-1:0] put_at, committed_at, read_at, put_after;
+  // Words in memory: all, and those that may come out. Beside the counts what is asked of them, as no comparison is to stand behind m_ready.
+  logic [AW:0] held, good, held_next;
+  logic some, full, read, word_valid, put, taken;
   // Words read and not yet taken out of the short FIFO behind the memory: never more than fit there.
   logic [2:0] ahead;
 
   assign s_full = s_valid && full;
   assign put = s_valid && !full;
-  assign after = written + (AW + 1)'(put);
-  assign read = committed != taken && (ahead < 3'd4 || (m_valid && m_ready));
+  assign put_after = put_at + AW'(put);
+  assign taken = m_valid && m_ready;
+  assign read = some && (!ahead[2] || taken);
+  always_comb begin
+    held_next = held;
+    if (put && !read) held_next = held + 1'b1;
+    if (read && !put) held_next = held - 1'b1;
+  end
 
   always_ff @(posedge clk) begin
-    if (put) memory[written[AW-1:0]] <= s_data;
-    word <= memory[taken[AW-1:0]];
+    if (put) memory[put_at] <= s_data;
+    word <= memory[read_at];
   end
 
   always_ff @(posedge clk) begin
     word_valid <= read;
-    taken <= taken + (AW + 1)'(read);
-    ahead <= ahead + 3'(read) - 3'(m_valid && m_ready);
-    // Room by what was taken before this clock: a word more than full is never written.
-    full <= (after - taken) == (AW + 1)'(DEPTH);
+    if (read) read_at <= read_at + 1'b1;
+    if (read && !taken) ahead <= ahead + 1'b1;
+    else if (taken && !read) ahead <= ahead - 1'b1;
     if (s_drop) begin
-      written <= committed;
-      full <= (committed - taken) == (AW + 1)'(DEPTH);
+      put_at <= committed_at;
+      held   <= good - (AW + 1)'(read);
+      full   <= good == (AW + 1)'(DEPTH) && !read;
     end else begin
-      written <= after;
-      if (s_commit) committed <= after;
+      put_at <= put_after;
+      held   <= held_next;
+      full   <= !read && (put ? held == (AW + 1)'(DEPTH - 1) : held == (AW + 1)'(DEPTH));
+    end
+    good <= good - (AW + 1)'(read);
+    some <= good != '0 && !(read && good == (AW + 1)'(1));
+    if (s_commit && !s_drop) begin
+      committed_at <= put_after;
+      good <= held_next;
+      some <= put || (held != '0 && !(read && held == (AW + 1)'(1)));
     end
     if (rst) begin
       word_valid <= 1'b0;
-      written <= '0;
-      committed <= '0;
-      taken <= '0;
+      put_at <= '0;
+      committed_at <= '0;
+      read_at <= '0;
+      held <= '0;
+      good <= '0;
+      some <= 1'b0;
       ahead <= '0;
       full <= 1'b0;
     end

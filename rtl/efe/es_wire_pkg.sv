@@ -20,7 +20,8 @@ package es_wire_pkg;
   localparam bit [3:0] ACK = 4'd4;
   localparam bit [3:0] CLOSE = 4'd5;
 
-  localparam bit [31:0] CLASSIC = 32'd1;  // feature bit of the Hello
+  localparam bit [31:0] CLASSIC = 32'h0000_0001;  // feature bits of the Hello
+  localparam bit [31:0] RDMA = 32'h0000_0010;
 
   localparam bit [7:0] TLP = 8'd1;  // kinds of record
   localparam bit [7:0] CONTROL = 8'd2;

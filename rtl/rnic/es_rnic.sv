@@ -17,6 +17,11 @@ module es_rnic #(
 
     input wire [13:0] segment_bytes,  // most data of a segment, a multiple of 8, at least 480
 
+    // The session with a peer is no more: asked until it is done.
+    input  wire  [15:0] lost_peer,
+    input  wire         lost_valid,
+    output logic        lost_ready,
+
     input  wire  [24:0] s_axil_awaddr,
     input  wire         s_axil_awvalid,
     output logic        s_axil_awready,
@@ -117,6 +122,8 @@ module es_rnic #(
   logic [QW-1:0] fault_complete_slot, fault_receive_slot;
   logic fault_complete, fault_receive;
   logic [63:0] counters[37];
+  logic [63:0] oldest_miss, miss_answer;
+  logic miss_answered;
 
   logic [QW-1:0] page_slot, peek_slot, offer_slot, pick_slot;
   logic [11:3] page_at;
@@ -134,6 +141,13 @@ module es_rnic #(
 
   assign w_slot = w_address[8+:QW];
   assign w_head = w_context && w_address[7:6] == '0;
+
+  logic [QW-1:0] blameless_slot, established_slot, violation_slot, gone_slot;
+  logic [CW-1:0] overrun_cq;
+  logic blameless, overrun_begins, established, violation, gone_idle, event_irq;
+  logic [ 7:0] event_kind;
+  logic [15:0] event_index;
+  logic event_there, event_taken, fence_start, fence_waiting;
 
   es_rnic_host #(
       .QPS  (QPS),
@@ -188,6 +202,10 @@ module es_rnic #(
 
   // ---- QP Functions: SQ and ORRQ ---------------------------------------------------------------------------------------------------------
 
+  es_rnic_pkg::wqe_t wqe;
+  logic wqe_taken, further_valid, further_ready;
+  logic [511:0] further;
+  logic [QPS-1:0] may_fetch, holds, waits, under_way, gone;
   es_rnic_pkg::job_t early;
   logic early_valid, early_ready, late_valid;
   logic [127:0] late;
@@ -208,24 +226,16 @@ module es_rnic #(
   logic [QPS-1:0] note_room, reading, unanswered, sink_room;
   es_rnic_pkg::sge_t sink0, sink1;
 
-  es_rnic_requester #(
+  es_rnic_fetch #(
       .DATA_W(DATA_W),
       .QPS   (QPS)
-  ) requester (
-      .clk,
-      .rst,
-      .db_slot,
-      .db_index,
+  ) fetch (
       .db_valid     (db_sq),
-      .w_slot,
       .w_word       (w_address[5:3]),
-      .w_data,
-      .w_half,
       .w_valid      (w_head),
-      .states,
-      .enter_slot,
-      .enter_state,
-      .enter_valid,
+      .fetched      (sq_consumer),
+      .next         (wqe),
+      .next_taken   (wqe_taken),
       .m_axi_araddr (sq_araddr),
       .m_axi_arlen  (m_axi_q_arlen),
       .m_axi_arvalid(sq_arvalid),
@@ -233,12 +243,19 @@ module es_rnic #(
       .m_axi_rdata  (m_axi_q_rdata),
       .m_axi_rvalid (sq_rvalid),
       .m_axi_rready (m_axi_q_rready),
-      .job          (sq_job),
-      .job_valid    (sq_job_valid),
-      .job_ready    (sq_job_ready),
-      .done         (done && !running_read),
-      .fetched      (sq_consumer),
-      .done_cause,
+      .*
+  );
+  es_rnic_requester #(
+      .QPS(QPS)
+  ) requester (
+      .w_word    (w_address[5:3]),
+      .w_valid   (w_head),
+      .next      (wqe),
+      .next_taken(wqe_taken),
+      .job       (sq_job),
+      .job_valid (sq_job_valid),
+      .job_ready (sq_job_ready),
+      .done      (done && !running_read),
       .*
   );
 
@@ -250,9 +267,10 @@ module es_rnic #(
   logic [31:0] ack_message;
   logic ack_valid, oldest_valid;
   logic [  7:0] oldest_status;
+  logic [ 15:0] oldest_cause;
   logic [ 63:0] cqe_address;
   logic [255:0] cqe_data;
-  logic cqe_flag, cqe_valid, cqe_ready, cqe_irq, stat_lost;
+  logic cqe_flag, cqe_valid, cqe_ready, cqe_irq, stat_lost, stat_failed, stat_flushed, stat_not_ready, stat_odd;
   logic [31:0] look_stag;
   logic [63:0] look_to, looked_address;
   logic [15:0] look_pd;
@@ -383,6 +401,57 @@ module es_rnic #(
       .*
   );
 
+  // ---- pages that are not there ----------------------------------------------------------------------------------------------------------
+
+  logic [63:0] send_miss, receive_miss, served_miss;
+  logic send_miss_valid, send_miss_ready, receive_miss_valid, receive_miss_ready, served, miss_irq, stat_miss;
+  logic [15:0] write_vector;
+  logic write_irq;
+  es_rnic_miss misses (
+      .s0_miss     (send_miss),
+      .s0_valid    (send_miss_valid),
+      .s0_ready    (send_miss_ready),
+      .s1_miss     (receive_miss),
+      .s1_valid    (receive_miss_valid),
+      .s1_ready    (receive_miss_ready),
+      .oldest      (oldest_miss),
+      .answer      (miss_answer),
+      .answer_valid(miss_answered),
+      .irq         (miss_irq),
+      .irq_ready   (!write_irq),
+      .*
+  );
+  // Vector 0 tells of misses and events.
+  assign irq_valid  = write_irq || miss_irq || event_irq;
+  assign irq_vector = write_irq ? write_vector : '0;
+
+  // ---- events ----------------------------------------------------------------------------------------------------------------------------
+
+  es_rnic_events #(
+      .QPS(QPS),
+      .CQS(CQS)
+  ) events (
+      .at_work  (under_way | holds),
+      .overrun  (overrun_begins),
+      .gone     (gone_idle),
+      .kind     (event_kind),
+      .index    (event_index),
+      .there    (event_there),
+      .take     (event_taken),
+      .irq      (event_irq),
+      .irq_ready(!write_irq && !miss_irq),
+      .*
+  );
+
+  logic stat_placed, send_free, send_asked, send_ended, receive_free, put_taken;
+  logic [15:0] asked, answered;
+  es_rnic_fence fence (
+      .start  (fence_start),
+      .waiting(fence_waiting),
+      .put    (stat_placed),
+      .*
+  );
+
   // ---- Send Module -----------------------------------------------------------------------------------------------------------------------
 
   logic stat_sent;
@@ -399,6 +468,9 @@ module es_rnic #(
       .m_axi_rdata  (m_axi_d_rdata),
       .m_axi_rvalid (m_axi_d_rvalid),
       .m_axi_rready (m_axi_d_rready),
+      .miss         (send_miss),
+      .miss_valid   (send_miss_valid),
+      .miss_ready   (send_miss_ready),
       .stat_segment (stat_sent),
       .stat_bytes   (stat_sent_bytes),
       .*
@@ -412,7 +484,7 @@ module es_rnic #(
   logic c_is_token, c_valid, c_ready, put_last, put_valid, put_ready;
   logic [  DATA_W-1:0] put_data;
   logic [DATA_W/8-1:0] put_strb;
-  logic stat_segment, stat_message, stat_placed;
+  logic stat_segment, stat_message;
   logic [3:0] stat_drop;
 
   es_rnic_receive #(
@@ -424,6 +496,9 @@ module es_rnic #(
   ) receiver (
       .db_valid      (db_rq),
       .fetched       (rq_consumer),
+      .miss          (receive_miss),
+      .miss_valid    (receive_miss_valid),
+      .miss_ready    (receive_miss_ready),
       .look_flag_stag(look_stag),
       .look_flag_to  (look_to),
       .look_flag_pd  (look_pd),
@@ -442,12 +517,15 @@ module es_rnic #(
       .m_ready       (put_ready),
       .fail_slot     (fault_receive_slot),
       .fail_valid    (fault_receive),
+      .at_hand       (holds | waits),
       .*
   );
 
   es_rnic_write #(
       .DATA_W(DATA_W)
   ) writer (
+      .irq_vector   (write_vector),
+      .irq_valid    (write_irq),
       .s_data       (put_data),
       .s_strb       (put_strb),
       .s_last       (put_last),
@@ -479,9 +557,23 @@ module es_rnic #(
     if (stat_placed) counters[3] <= counters[3] + 64'(stat_placed_bytes);
     if (stat_message) counters[4] <= counters[4] + 1'b1;
     if (cqe_valid && cqe_ready && !cqe_flag) counters[5] <= counters[5] + 1'b1;
+    if (stat_failed) counters[6] <= counters[6] + 1'b1;
+    if (stat_flushed) counters[7] <= counters[7] + 1'b1;
     if (stat_acknowledge) counters[8] <= counters[8] + 1'b1;
+    if (urgent_valid && urgent_ready) begin
+      if (urgent.opcode == es_rnic_pkg::Acknowledge && urgent.stag == 32'd1) counters[9] <= counters[9] + 1'b1;
+      if (urgent.opcode == es_rnic_pkg::Acknowledge && urgent.stag == 32'd2) counters[11] <= counters[11] + 1'b1;
+      if (urgent.opcode == es_rnic_pkg::Terminate) counters[15] <= counters[15] + 1'b1;
+    end
+    if (stat_not_ready) counters[10] <= counters[10] + 1'b1;
+    if (oldest_valid) begin
+      if (oldest_status == 8'd12) counters[12] <= counters[12] + 1'b1;
+      if (oldest_status >= 8'd9 && oldest_status <= 8'd11) counters[16] <= counters[16] + 1'b1;
+    end
+    if (stat_odd) counters[30] <= counters[30] + 1'b1;
     if (stat_drop != '0) counters[16+6'(stat_drop)] <= counters[16+6'(stat_drop)] + 1'b1;
     if (stat_lost) counters[32] <= counters[32] + 1'b1;
+    if (stat_miss) counters[35] <= counters[35] + 1'b1;
     if (stat_dropped) counters[34] <= counters[34] + 1'b1;
     if (rst) for (int i = 0; i < 37; i++) counters[i] <= '0;
   end

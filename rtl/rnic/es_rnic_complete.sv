@@ -41,6 +41,7 @@ module es_rnic_complete #(
     output logic                    [        QPS-1:0] note_room,
     output logic                    [        QPS-1:0] reading,
     output logic                    [        QPS-1:0] unanswered,
+    output logic                    [        QPS-1:0] under_way,         // WQEs of it have begun and are not complete
     // The WQE that began last fails; its flag block.
     input  wire                     [$clog2(QPS)-1:0] late_slot,
     input  wire                     [            7:0] late_status,
@@ -53,6 +54,7 @@ module es_rnic_complete #(
     // The oldest WQE fails: what the peer's Terminate says.
     input  wire                     [$clog2(QPS)-1:0] oldest_slot,
     input  wire                     [            7:0] oldest_status,
+    input  wire                     [           15:0] oldest_cause,
     input  wire                                       oldest_valid,
 
     // All request messages before this one have been taken by the peer; a Read has been answered.
@@ -86,7 +88,15 @@ module es_rnic_complete #(
     // A QP's WQE failed: the QP goes to ERROR.
     output logic [$clog2(QPS)-1:0] fail_slot,
     output logic                   fail_valid,
-    output logic                   stat_lost    // a CQE found its CQ full
+    output logic [$clog2(QPS)-1:0] blameless_slot,  // it fails, and no WQE has begun that could tell it
+    output logic                   blameless,
+    output logic [$clog2(CQS)-1:0] overrun_cq,      // a CQ goes to OVERRUN
+    output logic                   overrun_begins,
+    output logic                   stat_lost,       // a CQE found its CQ full
+    output logic                   stat_failed,     // a WQE failed
+    output logic                   stat_flushed,
+    output logic                   stat_not_ready,  // an Acknowledge that says so
+    output logic                   stat_odd         // an Acknowledge of what was not sent, or before the last one
 );
   localparam int QW = $clog2(QPS);
   localparam int DW = $clog2(DEPTH);
@@ -116,7 +126,6 @@ module es_rnic_complete #(
   flags_t flags[QPS*DEPTH];  // of WQEs that have a flag block
   flags_t flags_oldest;
   logic [DW-1:0] flags_at;
-  logic [DW:0] oldest_head;
   logic flags_came;
   logic [QW-1:0] flags_came_slot;
   logic [QPS-1:0] flags_come;  // those of the newest WQE are not here
@@ -131,12 +140,17 @@ module es_rnic_complete #(
   logic [QPS-1:0] broken;  // a WQE has failed: all behind it are flushed
   logic [DW-1:0] failing_at[QPS];
   logic [7:0] failing_status[QPS];
+  // The oldest that is not complete fails, by what the peer says.
+  logic [QPS-1:0] refused;
+  logic [7:0] refused_status[QPS];
+  logic [15:0] refused_cause[QPS];
   logic [QPS-1:0] check, granted;
   logic [QW-1:0] pick, slot;
 
   for (genvar i = 0; i < QPS; i++) begin : gen_room
     assign note_room[i] = (tail[i] - head[i]) < (DW + 1)'(DEPTH - 1);
     assign reading[i] = reads_under_way[i] != '0;
+    assign under_way[i] = tail[i] != head[i];
     assign unanswered[i] = reads_under_way[i] != reads_answered[i];
   end
 
@@ -165,7 +179,7 @@ module es_rnic_complete #(
 
   es_rnic_pkg::context_t context_now, context_receive, of_entering;
   logic [31:0] enter_first;
-  logic flushing, covered, complete, fails, has_flags, resets;
+  logic flushing, covered, complete, fails, is_refused, has_flags, resets;
   logic [31:0] end_message;  // the number behind its last message
   logic [63:0] place;  // of a flag
   logic [ 7:0] status;
@@ -205,14 +219,19 @@ module es_rnic_complete #(
     covered = acknowledged[slot] - end_message < 32'h8000_0000 && (!oldest.read || reads_answered[slot] != '0) && has_flags == oldest.flags;
     covered = covered && oldest.status == '0 && !broken[slot];
     fails = failing[slot] && failing_at[slot] == head[slot][DW-1:0];
-    complete = oldest_there && ((covered && !fails) || oldest.status != '0 || fails || flushing || broken[slot]);
-    status = fails ? failing_status[slot] : oldest.status != '0 ? oldest.status : covered ? 8'd0 : 8'd5;
+    is_refused = refused[slot] && !covered && !fails && oldest.status == '0 && !broken[slot];
+    complete = oldest_there && ((covered && !fails) || oldest.status != '0 || fails || is_refused || flushing || broken[slot]);
+    if (fails) status = failing_status[slot];
+    else if (oldest.status != '0) status = oldest.status;
+    else if (is_refused) status = refused_status[slot];
+    else status = covered ? 8'd0 : 8'd5;
     cqe_send = '0;
     cqe_send[63:0] = oldest.id;
     cqe_send[71:64] = status;
     cqe_send[79:72] = oldest.opcode;
     cqe_send[111:96] = context_now.number;
-    cqe_send[159:128] = oldest.opcode == es_rnic_pkg::WqeRead ? oldest.bytes : '0;
+    cqe_send[159:128] = status == '0 ? oldest.bytes : '0;
+    if (is_refused) cqe_send[239:224] = refused_cause[slot];
     cqe_receive = '0;
     cqe_receive[63:0] = receive.wr_id;
     cqe_receive[71:64] = receive.status;
@@ -237,13 +256,14 @@ module es_rnic_complete #(
     flags_oldest <= flags[{slot, head[slot][DW-1:0]}];
   end
   assign flags_at = tail[flags_slot][DW-1:0] - 1'b1;
-  // One whose flag or CQE is being written is complete already.
-  assign oldest_head = head[oldest_slot] + (DW + 1)'((state == Store || state == Write) && slot == oldest_slot);
   assign look_stag = flags_oldest.local_flag.stag;
   assign look_to = flags_oldest.local_flag.to;
   assign look_pd = context_now.pd;
   assign look = state == Look || state == Forget;
   assign resets = enter_valid && enter_state == es_rnic_pkg::Reset && enter_slot == slot;
+
+  logic ack_fits;
+  assign ack_fits = ack_message - acknowledged[ack_slot] < 32'h8000_0000 && sent[ack_slot] - ack_message < 32'h8000_0000;
 
   logic step;  // the oldest WQE of `slot` goes
   logic stores, told;  // it has a flag to be stored; it makes a CQE
@@ -291,6 +311,7 @@ module es_rnic_complete #(
         if (!(note_valid && note_read && note_slot == slot)) reads_under_way[slot] <= reads_under_way[slot] - 1'b1;
       end
       if (fails) failing[slot] <= 1'b0;
+      if (is_refused) refused[slot] <= 1'b0;
       if (status != '0) broken[slot] <= 1'b1;
       if (status != '0 && status != 8'd5) begin
         fail_valid <= 1'b1;
@@ -320,14 +341,21 @@ module es_rnic_complete #(
       failing_status[late_slot] <= late_status;
       check[late_slot] <= 1'b1;
     end
-    if (oldest_valid) begin
-      failing[oldest_slot] <= oldest_head != tail[oldest_slot];
-      failing_at[oldest_slot] <= oldest_head[DW-1:0];
-      failing_status[oldest_slot] <= oldest_status;
+    // Whom it would be of is complete already.
+    blameless <= state == Decide && !oldest_there && refused[slot] && !rst;
+    blameless_slot <= slot;
+    if (state == Decide && !oldest_there) refused[slot] <= 1'b0;
+    // Not ready comes with a number, as an Acknowledge does.
+    if (oldest_valid && (!ack_valid || ack_fits)) begin
+      refused[oldest_slot] <= 1'b1;
+      refused_status[oldest_slot] <= oldest_status;
+      refused_cause[oldest_slot] <= oldest_cause;
       check[oldest_slot] <= 1'b1;
     end
     // A number before the last one known, or beyond what was sent, is none.
-    if (ack_valid && ack_message - acknowledged[ack_slot] < 32'h8000_0000 && sent[ack_slot] - ack_message < 32'h8000_0000) begin
+    stat_odd <= ack_valid && !ack_fits;
+    stat_not_ready <= ack_valid && ack_fits && oldest_valid;
+    if (ack_valid && ack_fits) begin
       acknowledged[ack_slot] <= ack_message;
       check[ack_slot] <= 1'b1;
     end
@@ -343,6 +371,7 @@ module es_rnic_complete #(
         reads_under_way[enter_slot] <= '0;
         reads_answered[enter_slot] <= '0;
         failing[enter_slot] <= 1'b0;
+        refused[enter_slot] <= 1'b0;
         broken[enter_slot] <= 1'b0;
         check[enter_slot] <= 1'b0;
       end
@@ -356,6 +385,7 @@ module es_rnic_complete #(
       check <= '0;
       flags_came <= 1'b0;
       failing <= '0;
+      refused <= '0;
       broken <= '0;
       fail_valid <= 1'b0;
       for (int i = 0; i < QPS; i++) begin
@@ -410,6 +440,10 @@ module es_rnic_complete #(
 
   always_ff @(posedge clk) begin
     stat_lost <= 1'b0;
+    overrun_begins <= 1'b0;
+    overrun_cq <= cq;
+    stat_failed <= offered && free && cqe[71:64] != '0 && cqe[71:64] != 8'd5;
+    stat_flushed <= offered && free && cqe[71:64] == 8'd5;
     if (m_cqe_ready) begin
       m_cqe_valid <= 1'b0;
       m_irq <= 1'b0;
@@ -423,8 +457,9 @@ module es_rnic_complete #(
     if (offered && free) begin
       m_cqe_flag <= 1'b0;
       if (full) begin
-        stat_lost   <= 1'b1;
+        stat_lost <= 1'b1;
         overrun[cq] <= setting[cq][0];
+        overrun_begins <= setting[cq][0] && !overrun[cq];
       end else begin
         m_cqe_valid <= 1'b1;
         m_cqe_address <= ring[cq] + {27'b0, producer[cq] & (size - 1'b1), 5'b0};

@@ -27,6 +27,8 @@ module es_rnic_fetch #(
     // On-the-fly windows.
     output logic [           15:0] posted    [QPS],
     output logic [           15:0] fetched   [QPS],  // out of the ring
+    output logic [        QPS-1:0] holds,            // of each QP: a WQE was taken and has not begun
+    output logic [        QPS-1:0] waits,            // some of its ring have not been taken
     input  wire                    offer,
     input  wire  [$clog2(QPS)-1:0] offer_slot,
     output logic                   direct,
@@ -49,13 +51,8 @@ module es_rnic_fetch #(
     output logic              m_axi_rready,
 
     // The WQE that is next.
-    output logic [          511:0] now,
-    output logic [$clog2(QPS)-1:0] slot,
-    output logic                   now_valid,   // it can be worked on
-    output logic                   now_begins,  // the word that came, and those before, are of it, but it is not now_valid
-    output logic                   now_cut,     // its blocks are more than may be, or were handed over: what is behind it is not read
-    output logic                   now_void,    // its QP went to RESET since
-    input  wire                    now_taken,
+    output es_rnic_pkg::wqe_t next,
+    input  wire               next_taken,
 
     // Further blocks of WQEs, in order.
     output logic [511:0] further,
@@ -67,6 +64,7 @@ module es_rnic_fetch #(
   localparam int EARLY = (384 + DATA_W - 1) / DATA_W;  // beats of the first 48 bytes
 
   es_rnic_pkg::context_t context_now;
+  logic [511:0] now;
 
   logic [QPS-1:0] pending, asked, fly, lost;  // lost: what is behind a WQE without end
   logic [QW-1:0] acceptor_slot;
@@ -93,6 +91,14 @@ module es_rnic_fetch #(
       fly[i] = queued[i] && (behind[i] == fetched[i] || lost[i]);
       pending[i] = (fly[i] || ((queued[i] ? behind[i] : posted[i]) != fetched[i] && !lost[i])) && may_fetch[i] &&
           (states[4*i+:4] == es_rnic_pkg::Rts || states[4*i+:4] == es_rnic_pkg::Error);
+    end
+  end
+
+  always_comb begin
+    for (int i = 0; i < QPS; i++) begin
+      waits[i] = posted[i] != fetched[i] || queued[i];
+      holds[i] = (fetching && first_block && !used && fetch_slot == QW'(i)) || (first && fly_slot == QW'(i));
+      for (int j = 0; j < 2; j++) if (wqe_full[j] && wqe_slot[j] == QW'(i)) holds[i] = 1'b1;
     end
   end
 
@@ -231,7 +237,7 @@ module es_rnic_fetch #(
       put_at <= !put_at;
     end
     if (pick) fly_slot <= pick_slot;
-    if (now_taken) begin
+    if (next_taken) begin
       // What is left of one that is still coming is not needed.
       if (wqe_full[take_at]) begin
         wqe_full[take_at] <= 1'b0;
@@ -276,11 +282,14 @@ module es_rnic_fetch #(
     now = wqe[take_at];
     if (coming && m_axi_rvalid) now[DATA_W*beat+:DATA_W] = m_axi_rdata;
   end
-  assign slot = coming ? fetch_slot : wqe_slot[take_at];
-  assign now_valid = wqe_full[take_at] || (coming && m_axi_rvalid && 4'(beat) + 4'd1 >= 4'(EARLY) && now[31:24] <= 8'd1 && !now[11]);
-  assign now_begins = coming && !now_valid && (beat != '0 || m_axi_rvalid);
-  assign now_cut = coming ? (beat == '0 ? cut : fetch_cut) : wqe_cut[take_at];
-  assign now_void = coming ? fetch_void : wqe_void[take_at];
+  always_comb begin
+    next.block = now;
+    next.slot = 16'(coming ? fetch_slot : wqe_slot[take_at]);
+    next.valid = wqe_full[take_at] || (coming && m_axi_rvalid && 4'(beat) + 4'd1 >= 4'(EARLY) && now[31:24] <= 8'd1 && !now[11]);
+    next.begins = coming && !next.valid && (beat != '0 || m_axi_rvalid);
+    next.cut = coming ? (beat == '0 ? cut : fetch_cut) : wqe_cut[take_at];
+    next.is_void = coming ? fetch_void : wqe_void[take_at];
+  end
 
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
@@ -288,7 +297,7 @@ module es_rnic_fetch #(
       rows_find_room : assert (row_ready || !(row || row_comes));
       one_wqe_comes : assert (!(fetching && (row || first || direct)));
       none_is_written_over : assert (!((direct || first) && wqe_full[put_at]));
-      taken_is_valid : assert (!now_taken || now_valid);
+      taken_is_valid : assert (!next_taken || next.valid);
     end
   end
 `endif

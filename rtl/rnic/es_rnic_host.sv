@@ -77,6 +77,21 @@ module es_rnic_host #(
     input  wire  [$clog2(QPS)-1:0] fault_slot1,
     input  wire                    fault_valid1,
 
+    // FENCE: a write of it, and that it is not done.
+    output logic fence_start,
+    input  wire  fence_waiting,
+
+    // MISS: what it reads, what is written to it.
+    input  wire  [63:0] oldest_miss,
+    output logic        miss_answered,
+    output logic [63:0] miss_answer,
+
+    // EVENT: the oldest one, and that it was read.
+    input  wire  [ 7:0] event_kind,
+    input  wire  [15:0] event_index,
+    input  wire         event_there,
+    output logic        event_taken,
+
     input wire [63:0] counters[37]
 );
   localparam int QW = $clog2(QPS);
@@ -120,6 +135,16 @@ module es_rnic_host #(
   assign in_registers = at[24:23] == 2'd0;
   assign in_pages = at[24:23] == 2'd1;
   assign in_tables = at[24:23] == 2'd2;
+
+  logic [31:0] fence_index;
+  assign fence_start = in_registers && at[15:3] == 13'h00C && low;
+  always_ff @(posedge clk) if (fence_start) fence_index <= data[31:0];
+
+  // Written in halves, it counts with the upper one.
+  logic [31:0] miss_low;
+  always_ff @(posedge clk) if (in_registers && at[15:3] == 13'h010 && low) miss_low <= data[31:0];
+  assign miss_answered = in_registers && at[15:3] == 13'h010 && high;
+  assign miss_answer = {data[63:32], low ? data[31:0] : miss_low};
 
   // Tables: 1 MiB each, in the order of their registers.
   assign w_address = {3'b0, at[19:3], 3'b0};
@@ -231,11 +256,12 @@ module es_rnic_host #(
   assign s_axil_arready = !read && (!s_axil_rvalid || s_axil_rready);
   assign s_axil_rresp = 2'b00;
 
-  localparam logic [31:0] Features = 32'h0000_0387;  // SEND, WRITE, READ, FLAGS, BOTF, AOTF
+  localparam logic [31:0] Features = 32'h0000_0787;  // SEND, WRITE, READ, FLAGS, BOTF, AOTF, MISS
 
   always_ff @(posedge clk) begin
+    event_taken <= 1'b0;
     // A header comes out of the windows' memory when its port is free, and a clock later.
-    read   <= (s_axil_arvalid && s_axil_arready) || (read && is_header && !peeked);
+    read <= (s_axil_arvalid && s_axil_arready) || (read && is_header && !peeked);
     peeked <= read && is_header && !peeked && peek_ready;
     if (s_axil_arready) from <= s_axil_araddr;
     if (s_axil_rready) s_axil_rvalid <= 1'b0;
@@ -254,7 +280,15 @@ module es_rnic_host #(
           13'h008: s_axil_rdata <= {32'h0010_0000, 32'h0000_0000};
           13'h009: s_axil_rdata <= {32'h0030_0000, 32'h0020_0000};
           13'h00A: s_axil_rdata <= {32'h0050_0000, 32'h0040_0000};
-          13'h00C: s_axil_rdata <= {command_busy, refused, 30'b0, 32'hFFFF_FFFF};
+          13'h00C: s_axil_rdata <= {command_busy, refused, 30'b0, fence_waiting ? fence_index : 32'hFFFF_FFFF};
+          13'h00E: s_axil_rdata <= 64'(event_there);
+          13'h00F: begin
+            // What it is of: a CQ, otherwise a QP, told by its number.
+            if (event_there)
+              s_axil_rdata <= {32'b0, event_kind == 8'd2 ? event_index : number_of_qp[event_index[QW-1:0]][31:16], 8'b0, event_kind};
+            event_taken <= event_there && !from[2];
+          end
+          13'h010: s_axil_rdata <= oldest_miss;
           default: if (from[15:3] >= 13'h020 && from[15:3] < 13'h045) s_axil_rdata <= counters[from[8:3]-6'h20];
         endcase
       end else if (from[24:23] == 2'd1) begin

@@ -102,12 +102,95 @@ package es_rnic_pkg;
     logic [15:0]  stream;
   } job_t;
 
+  // The first bytes of a segment that came, byte 0 in bits 7:0, its length and its peer.
+  typedef struct packed {
+    logic [383:0] bytes;
+    logic [15:0]  length;
+    logic [15:0]  peer;
+  } head_t;
+
+  // The fields of a head (7).
+  typedef struct packed {
+    logic [15:0] number;        // QP that it is for
+    logic        untagged;
+    logic        last;
+    logic [1:0]  dv;
+    logic [1:0]  rv;
+    logic [3:0]  opcode;
+    logic [31:0] stag;          // untagged: ULP field
+    logic [63:0] to;
+    logic [31:0] qn;
+    logic [31:0] msn;
+    logic [31:0] mo;
+    logic [31:0] sink_stag;     // of a Read Request, from here on
+    logic [63:0] sink_to;
+    logic [31:0] read_length;
+    logic [31:0] read_stag;
+    logic [63:0] read_to;
+    logic [15:0] header_bytes;
+    logic [15:0] data_bytes;
+  } fields_t;
+
+  // What the Receive Module knows of a QP.
+  typedef struct packed {
+    logic [31:0] expected;    // number of the next request message
+    logic [31:0] msn0;
+    logic [31:0] msn1;
+    logic [31:0] offset;      // in the Send under way
+    logic        begun;       // Synchronise (restart) has come
+    logic        refused;     // not ready was said, and nothing begun since
+    logic        writing;     // a Write is under way
+    logic        has_wqe;     // a receive WQE is under way
+    logic [31:0] room;        // its bytes
+    logic        may_fetch;   // one can be read
+    logic [7:0]  accepted;    // Reads of the peer that are not answered
+    logic        sink_any;    // a Read of ours is not answered; of the oldest:
+    logic [31:0] sink_stag;
+    logic [31:0] sink_left;
+    logic [31:0] sink_place;
+  } known_t;
+
+  // What is to be done with a segment.
+  typedef enum logic [3:0] {
+    Forget,    // drop it, that is all
+    Fault,     // Terminate, ERROR
+    Answer,    // an answer, and drop it
+    Taken,     // nothing to place
+    Put,       // data to be placed
+    Fetching,  // a receive WQE first
+    Ours,      // an answer to us that does not fit
+    Absent     // the peer says that a QP of its own is not there
+  } verdict_t;
+
+  // Reasons of a drop, in the order of their counters (15).
+  localparam logic [3:0] Truncated = 4'd1;
+  localparam logic [3:0] NoQp = 4'd2;
+  localparam logic [3:0] NotReady = 4'd3;
+  localparam logic [3:0] Malformed = 4'd4;
+  localparam logic [3:0] Foreign = 4'd5;
+  localparam logic [3:0] Denied = 4'd6;
+  localparam logic [3:0] Sequence = 4'd7;
+  localparam logic [3:0] Answers = 4'd8;
+  localparam logic [3:0] TooLong = 4'd9;
+  localparam logic [3:0] Irrq = 4'd10;
+  localparam logic [3:0] Acknowledges = 4'd14;
+
   // A flag of PUSH or PULL (12): 8 bytes that are stored when it is done.
   typedef struct packed {
     logic [63:0] value;
     logic [63:0] to;
     logic [31:0] stag;
   } flag_t;
+
+  // The send WQE that is next, as far as it has come.
+  typedef struct packed {
+    logic [511:0] block;    // the first
+    logic [15:0]  slot;
+    logic         valid;    // it can be worked on
+    logic         begins;   // the word that came, and those before, are of it, but it is not valid
+    logic         cut;      // its blocks are more than may be, or were handed over: what is behind it is not read
+    logic         is_void;  // its QP went to RESET since
+  } wqe_t;
 
   // Blocks of a send WQE: 32 bytes of inline data in the first, 64 in each further one, and a flag block.
   localparam int WqeBlocks = 9;
@@ -145,6 +228,57 @@ package es_rnic_pkg;
 
   function automatic logic [63:0] be64(input logic [63:0] x);
     return {be32(x[31:0]), be32(x[63:32])};
+  endfunction
+
+  function automatic fields_t fields(input head_t head);
+    fields_t f;
+    f.number = be16(head.bytes[15:0]);
+    f.untagged = !head.bytes[23];
+    f.last = head.bytes[22];
+    f.dv = head.bytes[17:16];
+    f.rv = head.bytes[31:30];
+    f.opcode = head.bytes[27:24];
+    f.stag = be32(head.bytes[63:32]);
+    f.to = be64(head.bytes[127:64]);
+    f.qn = be32(head.bytes[95:64]);
+    f.msn = be32(head.bytes[127:96]);
+    f.mo = be32(head.bytes[159:128]);
+    f.sink_stag = be32(head.bytes[191:160]);
+    f.sink_to = be64(head.bytes[255:192]);
+    f.read_length = be32(head.bytes[287:256]);
+    f.read_stag = be32(head.bytes[319:288]);
+    f.read_to = be64(head.bytes[383:320]);
+    f.header_bytes = f.untagged ? 16'd20 : 16'd16;
+    f.data_bytes = head.length - f.header_bytes;
+    return f;
+  endfunction
+
+  // The cause that a Terminate tells (15) for what a look-up says: of a tagged segment, of a Read Request.
+  function automatic logic [15:0] tagged_cause(input logic [2:0] found_cause);
+    case (found_cause)
+      InvalidStag: return 16'h1100;
+      NotAssociated: return 16'h1102;
+      NoAccess: return 16'h0102;
+      Wrap: return 16'h1103;
+      default: return 16'h1101;
+    endcase
+  endfunction
+
+  function automatic logic [15:0] read_cause(input logic [2:0] found_cause);
+    case (found_cause)
+      InvalidStag: return 16'h0100;
+      NotAssociated: return 16'h0103;
+      NoAccess: return 16'h0102;
+      Wrap: return 16'h0104;
+      default: return 16'h0101;
+    endcase
+  endfunction
+
+  // The status that a Terminate of this cause gives the requester.
+  function automatic logic [7:0] status_of(input logic [15:0] cause);
+    if (cause[15:8] == 8'h00) return 8'd11;
+    if (cause[15:8] == 8'h01 || cause == 16'h0209 || (cause[15:8] == 8'h11 && cause[7:0] < 8'd4)) return 8'd10;
+    return 8'd9;
   endfunction
 
   // A DDP header with its QP as it lies on the wire, byte 0 in bits 7:0: 16 bytes tagged, 20 untagged (7).

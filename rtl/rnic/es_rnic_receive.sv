@@ -1,7 +1,7 @@
 // Receive Module: segments come in, are checked before any of their bytes is placed, and leave as writes of memory, tokens and answers.
 //
-// The data of a segment wait in a FIFO until its look-up has passed; look-up and checks of one segment go beside the data of the one before. A segment that is
-// refused is dropped there: nothing of it is written.
+// The data of a segment wait (es_rnic_heads) until checks (es_rnic_check) and look-up have passed, and are laid in place then (es_rnic_place); look-up and
+// checks of one segment go beside the data of the one before. A segment that is refused is dropped: nothing of it is written.
 module es_rnic_receive #(
     parameter int DATA_W = 64,
     parameter int QPS    = 16,
@@ -57,6 +57,23 @@ module es_rnic_receive #(
     input  wire                                      sink_valid,
     output logic                   [        QPS-1:0] sink_room,
 
+    output logic receive_free,  // nothing is translated
+
+    // A peer is lost: asked until it is done. QPs of it fail, or will with what they begin.
+    input  wire  [           15:0] lost_peer,
+    input  wire                    lost_valid,
+    output logic                   lost_ready,
+    input  wire  [        QPS-1:0] under_way,         // of each QP: send WQEs that are not complete
+    input  wire  [        QPS-1:0] at_hand,           // some that have not begun
+    output logic [        QPS-1:0] gone,              // its peer was lost
+    output logic [$clog2(QPS)-1:0] gone_slot,
+    output logic                   gone_idle,         // and it had nothing to do
+    // Events of responders.
+    output logic [$clog2(QPS)-1:0] established_slot,
+    output logic                   established,
+    output logic [$clog2(QPS)-1:0] violation_slot,
+    output logic                   violation,
+
     // To the write side: pieces and tokens in order, the data beside.
     output logic                [           63:0] c_address,
     output logic                [           15:0] c_bytes,
@@ -82,6 +99,13 @@ module es_rnic_receive #(
     output logic        looked_fine,
     output logic [63:0] looked_address,
 
+    // A page is not there: told once, if there is room (a request of the peer's, which comes again), or until there is.
+    output logic [63:0] miss,
+    output logic        miss_valid,
+    input  wire         miss_ready,
+    input  wire  [63:0] served_miss,
+    input  wire         served,
+
     // Segments to be sent at once.
     output es_rnic_pkg::job_t answer,
     output logic              answer_valid,
@@ -93,6 +117,7 @@ module es_rnic_receive #(
     output logic                   ack_valid,
     output logic [$clog2(QPS)-1:0] oldest_slot,
     output logic [            7:0] oldest_status,
+    output logic [           15:0] oldest_cause,   // of a Terminate: layer, type, code
     output logic                   oldest_valid,
     // The QP goes to ERROR; whether the peer knows, by a Terminate of ours or its own.
     output logic [$clog2(QPS)-1:0] fail_slot,
@@ -107,99 +132,33 @@ module es_rnic_receive #(
     output logic        stat_message,
     output logic        stat_placed,        // a piece of data was handed to the write side
     output logic [15:0] stat_placed_bytes,
-    output logic [ 3:0] stat_drop           // not 0: why a segment was dropped, below
+    output logic [ 3:0] stat_drop           // not 0: why a segment was dropped, as es_rnic_pkg names it
 );
-  localparam int B = DATA_W / 8;
-  localparam int LB = $clog2(B);
   localparam int QW = $clog2(QPS);
   localparam int RW = $clog2(READS);
-  localparam int CUT = B * 256 < 4096 ? B * 256 : 4096;
-  localparam int LC = $clog2(CUT);
+  localparam int LB = $clog2(DATA_W / 8);
   localparam int BEATS = 512 / DATA_W;
 
-  // Reasons of a drop, the names of docs/rnic.md, 15.
-  localparam logic [3:0] Truncated = 4'd1;
-  localparam logic [3:0] NoQp = 4'd2;
-  localparam logic [3:0] NotReady = 4'd3;
-  localparam logic [3:0] Malformed = 4'd4;
-  localparam logic [3:0] Foreign = 4'd5;
-  localparam logic [3:0] Denied = 4'd6;
-  localparam logic [3:0] Sequence = 4'd7;
-  localparam logic [3:0] Answers = 4'd8;
-  localparam logic [3:0] TooLong = 4'd9;
-  localparam logic [3:0] Irrq = 4'd10;
+  // ---- segments in -----------------------------------------------------------------------------------------------------------------------
 
-  // ---- segments in: all bytes into a FIFO, the first 48 beside it ------------------------------------------------------------------------
-
-  localparam int H = 384;
-  logic [H-1:0] head_now, head_kept;
-  logic [6:0] head_have, head_more;
-  logic told;  // the head of this segment has been handed on
-  logic enough, data_ready, head_ready, take, tell;
-  logic [ LB:0] bytes_in;
-  logic [H-1:0] h;
-  logic [15:0] length, peer;
+  es_rnic_pkg::head_t   head;
+  es_rnic_pkg::fields_t f;
   logic head_valid, head_done;
-
-  always_comb begin
-    bytes_in = '0;
-    for (int i = 0; i < B; i++) bytes_in += (LB + 1)'(s_axis_tkeep[i]);
-    head_now = head_kept;
-    for (int i = 0; i < H / 64; i++) if (head_have == 7'(i * 8 / B * B)) head_now[64*i+:64] = s_axis_tdata[64*(i%(B/8))+:64];
-    head_more = head_have + 7'(B);
-    enough = head_more >= 7'd48 || s_axis_tlast || (head_now[23] && head_more >= 7'd16);
-  end
-  assign take = s_axis_tvalid && s_axis_tready;
-  assign tell = take && enough && !told;
-  assign s_axis_tready = data_ready && head_ready && s_seg_valid;
-  assign s_seg_ready = take && s_axis_tlast;
-
-  always_ff @(posedge clk) begin
-    if (take) begin
-      head_kept <= head_now;
-      head_have <= s_axis_tlast ? '0 : head_have >= 7'd48 ? head_have : head_more;
-      told <= !s_axis_tlast && (told || enough);
-    end
-    if (rst) begin
-      head_have <= '0;
-      told <= 1'b0;
-    end
-  end
-
-  es_fifo #(
-      .WIDTH(H + 32),
-      .DEPTH(16)
-  ) heads (
-      .clk,
-      .rst,
-      .s_data ({head_now, s_seg_length, s_seg_peer}),
-      .s_valid(tell),
-      .s_ready(head_ready),
-      .m_data ({h, length, peer}),
-      .m_valid(head_valid),
-      .m_ready(head_done)
-  );
-
   logic [DATA_W-1:0] wait_data;
   logic [LB:0] wait_bytes;
   logic wait_last, wait_valid, wait_ready;
-  localparam int WAIT = 8192 / B;
-  /* verilator lint_off PINCONNECTEMPTY */
-  es_fifo_block #(
-      .WIDTH(DATA_W + LB + 2),
-      .DEPTH(WAIT)
-  ) waiting (
-      .clk,
-      .rst,
-      .s_data ({s_axis_tdata, bytes_in, s_axis_tlast}),
-      .s_valid(take),
-      .s_ready(data_ready),
-      .m_data ({wait_data, wait_bytes, wait_last}),
+
+  es_rnic_heads #(
+      .DATA_W(DATA_W)
+  ) heads (
+      .m_data (wait_data),
+      .m_bytes(wait_bytes),
+      .m_last (wait_last),
       .m_valid(wait_valid),
       .m_ready(wait_ready),
-      .used   ()
+      .*
   );
-  /* verilator lint_on PINCONNECTEMPTY */
+  assign f = es_rnic_pkg::fields(head);
 
   // ---- what is known of a QP -------------------------------------------------------------------------------------------------------------
 
@@ -209,7 +168,9 @@ module es_rnic_receive #(
   logic [31:0] offset[QPS];  // in the Send under way
   logic [QPS-1:0] begun;  // Synchronise (restart) has come
   logic [QPS-1:0] refused;  // not ready was said, and nothing begun since
+  logic [QPS-1:0] writing;  // a Write is under way
   logic [QPS-1:0] has_wqe;  // a receive WQE is under way
+  logic [QPS-1:0] lost;  // what is behind a receive WQE without end
   logic [447:0] wqe[QPS];  // wr_id and SGEs of it
   logic [7:0] wqe_status[QPS];  // that it gets if it does not succeed
   logic [15:0] posted[QPS];
@@ -220,38 +181,36 @@ module es_rnic_receive #(
   logic [RW:0] sink_tail[QPS];
   logic [RW:0] sink_head[QPS];
   logic [31:0] sink_at[QPS];  // what has come of the oldest
+  logic [RW:0] sinks_most[QPS];  // ORD
   for (genvar i = 0; i < QPS; i++) begin : gen_room
-    assign sink_room[i] = (sink_tail[i] - sink_head[i]) < (RW + 1)'(READS);
+    assign sink_room[i] = (sink_tail[i] - sink_head[i]) < sinks_most[i];
   end
-
-  // ---- fields ----------------------------------------------------------------------------------------------------------------------------
 
   logic [QW-1:0] slot;
   es_rnic_pkg::context_t qp, entering;
+  es_rnic_pkg::known_t known;
   logic [3:0] state_of_qp;
-  logic untagged, last;
-  logic [1:0] dv, rv;
-  logic [3:0] opcode;
-  logic [15:0] number, data_bytes, header_bytes;
-  logic [31:0] stag, qn, msn, mo, read_length, read_stag;
-  logic [63:0] to, read_to;
+  logic [319:0] sink;
 
-  assign number = es_rnic_pkg::be16(h[15:0]);
-  assign untagged = !h[23];
-  assign last = h[22];
-  assign dv = h[17:16];
-  assign rv = h[31:30];
-  assign opcode = h[27:24];
-  assign stag = es_rnic_pkg::be32(h[63:32]);
-  assign to = es_rnic_pkg::be64(h[127:64]);
-  assign qn = es_rnic_pkg::be32(h[95:64]);
-  assign msn = es_rnic_pkg::be32(h[127:96]);
-  assign mo = es_rnic_pkg::be32(h[159:128]);
-  assign read_length = es_rnic_pkg::be32(h[287:256]);
-  assign read_stag = es_rnic_pkg::be32(h[319:288]);
-  assign read_to = es_rnic_pkg::be64(h[383:320]);
-  assign header_bytes = untagged ? 16'd20 : 16'd16;
-  assign data_bytes = length - header_bytes;
+  assign state_of_qp = states[4*slot+:4];
+  assign sink = sinks[{slot, sink_head[slot][RW-1:0]}];
+  always_comb begin
+    known.expected = expected[slot];
+    known.msn0 = msn0[slot];
+    known.msn1 = msn1[slot];
+    known.offset = offset[slot];
+    known.begun = begun[slot];
+    known.refused = refused[slot];
+    known.writing = writing[slot];
+    known.has_wqe = has_wqe[slot];
+    known.room = wqe[slot][127+64:96+64] + wqe[slot][255+64:224+64] + wqe[slot][383+64:352+64];
+    known.may_fetch = posted[slot] != fetched[slot] && !lost[slot];
+    known.accepted = accepted[slot];
+    known.sink_any = sink_head[slot] != sink_tail[slot];
+    known.sink_stag = sink[31:0];
+    known.sink_place = sink_at[slot];
+    known.sink_left = sink[63:32] - sink_at[slot];
+  end
 
   es_rnic_context #(
       .QPS(QPS)
@@ -277,187 +236,67 @@ module es_rnic_receive #(
       .slot(enter_slot),
       .entry(entering)
   );
-  assign state_of_qp = states[4*slot+:4];
 
   // ---- checks ----------------------------------------------------------------------------------------------------------------------------
 
-  typedef enum logic [3:0] {
+  es_rnic_pkg::verdict_t verdict, doing;
+  logic [15:0] cause;  // layer, type, code
+  logic [ 3:0] why;
+  logic wrong_model, is_send, is_response, is_read, own;
+
+  es_rnic_check #(
+      .READS(READS)
+  ) check (
+      .length(head.length),
+      .peer  (head.peer),
+      .state (state_of_qp),
+      .*
+  );
+  assign is_send = f.opcode == es_rnic_pkg::Send || f.opcode == es_rnic_pkg::SendSolicited;
+  assign is_response = f.opcode == es_rnic_pkg::ReadResponse;
+  assign is_read = f.opcode == es_rnic_pkg::ReadRequest;
+  assign own = is_send || is_response;  // memory of ours: receive WQE or sink
+
+  // ---- placing ---------------------------------------------------------------------------------------------------------------------------
+
+  typedef enum logic [4:0] {
     Idle,
     Check,
+    Find,      // the QP whose peer's is not there
     Fetch,
     Fetched,
     Seek,
     Look,
     Place,
+    Miss,      // a page is told of
+    Await,     // it is served
     Token,
     Refuse,
     Drop,
     Flush,
-    LookFlag
+    LookFlag,
+    MissFlag,
+    Lose       // the QPs of a peer that was lost
   } state_t;
   state_t state;
-
-  typedef enum logic [3:0] {
-    Forget,    // drop it, that is all
-    Fault,     // Terminate, ERROR
-    Answer,    // an answer, and drop it
-    Taken,     // nothing to place
-    Put,       // data to be placed
-    Fetching,  // a receive WQE first
-    Ours       // an answer to us that does not fit
-  } verdict_t;
-  verdict_t verdict;
-  logic [15:0] cause;  // layer, type, code
-  logic [3:0] why;
-  logic wrong_model, is_send, takes;
-  logic [319:0] sink;
-  logic [31:0] sink_place;
-  logic sink_any;
-
-  assign sink = sinks[{slot, sink_head[slot][RW-1:0]}];
-  assign sink_any = sink_head[slot] != sink_tail[slot];
-  assign sink_place = sink_at[slot];
-  assign is_send = opcode == es_rnic_pkg::Send || opcode == es_rnic_pkg::SendSolicited;
-
-  function automatic logic [31:0] wanted_queue(input logic [3:0] op);
-    case (op)
-      es_rnic_pkg::ReadRequest: return 32'd1;
-      es_rnic_pkg::Terminate: return 32'd2;
-      es_rnic_pkg::Synchronise, es_rnic_pkg::Acknowledge: return 32'd4;
-      default: return 32'd0;
-    endcase
-  endfunction
-
-  // The checks of docs/rnic.md, 9, in their order.
-  always_comb begin
-    verdict = Forget;
-    cause = 16'h0000;
-    why = '0;
-    takes = state_of_qp == es_rnic_pkg::Rtr || state_of_qp == es_rnic_pkg::Rts || state_of_qp == es_rnic_pkg::Sqd;
-    wrong_model = untagged == (opcode == es_rnic_pkg::Write || opcode == es_rnic_pkg::ReadResponse);
-    if (length < header_bytes) why = Truncated;
-    else if (!takes || number != qp.number) begin
-      why = NoQp;
-      if (opcode == es_rnic_pkg::Synchronise && untagged) verdict = Answer;
-    end else if (peer != qp.peer) begin
-      why = Foreign;
-      if (opcode == es_rnic_pkg::Synchronise && untagged) verdict = Answer;
-    end else if (dv != 2'd1) begin
-      why = Malformed;
-      verdict = Fault;
-      cause = untagged ? 16'h1206 : 16'h1104;
-    end else if (untagged && qn > 32'd4) begin
-      why = Malformed;
-      verdict = Fault;
-      cause = 16'h1201;
-    end else if (rv != 2'd1) begin
-      why = Malformed;
-      verdict = Fault;
-      cause = 16'h0205;
-    end else if (wrong_model || (untagged && qn != wanted_queue(opcode))) begin
-      why = Malformed;
-      verdict = Fault;
-      cause = 16'h0206;
-    end else begin
-      case (opcode)
-        es_rnic_pkg::Acknowledge: verdict = Taken;
-        es_rnic_pkg::Terminate:   verdict = Taken;
-        es_rnic_pkg::Synchronise: begin
-          if (stag != '0) begin
-            // Restart.
-            if (msn == expected[slot]) verdict = Taken;
-            else begin
-              why = Sequence;
-              verdict = begun[slot] || refused[slot] ? Fault : Answer;
-              cause = 16'h0000;
-            end
-          end else if (begun[slot]) verdict = Taken;
-          else if (!refused[slot]) verdict = Answer;
-        end
-        es_rnic_pkg::ReadResponse: begin
-          if (sink_any && stag == sink[31:0] && to == {32'b0, sink_place} && {16'b0, data_bytes} <= sink[63:32] - sink_place &&
-              last == ({16'b0, data_bytes} == sink[63:32] - sink_place))
-            verdict = data_bytes == '0 ? Taken : Put;
-          else begin
-            why = Answers;
-            verdict = Ours;
-          end
-        end
-        default:
-        if (!begun[slot]) why = NotReady;
-        else begin
-          case (opcode)
-            es_rnic_pkg::Write:
-            if (!qp.rights[0]) begin
-              why = Denied;
-              verdict = Fault;
-              cause = 16'h0102;
-            end else verdict = data_bytes == '0 ? Taken : Put;
-            es_rnic_pkg::ReadRequest: begin
-              verdict = Fault;
-              if (msn != msn1[slot]) begin
-                why   = Sequence;
-                cause = 16'h1203;
-              end else if (mo != '0 || !last || data_bytes != 16'd28) begin
-                why   = Sequence;
-                cause = 16'h1204;
-              end else if (accepted[slot] >= qp.ird || accepted[slot] >= 8'(READS)) begin
-                why   = Irrq;
-                cause = 16'h1202;
-              end else if (!qp.rights[1]) begin
-                why   = Denied;
-                cause = 16'h0102;
-              end else verdict = read_length == '0 ? Taken : Put;
-            end
-            es_rnic_pkg::Send, es_rnic_pkg::SendSolicited: begin
-              verdict = Fault;
-              if (msn != msn0[slot]) begin
-                why   = Sequence;
-                cause = 16'h1203;
-              end else if (mo != offset[slot]) begin
-                why   = Sequence;
-                cause = 16'h1204;
-              end else if (has_wqe[slot]) verdict = data_bytes == '0 ? Taken : Put;
-              else if (posted[slot] != fetched[slot]) verdict = Fetching;
-              else begin
-                why = NotReady;
-                verdict = Answer;
-              end
-            end
-            es_rnic_pkg::SendInvalidate, es_rnic_pkg::SendSolicitedInvalidate: begin
-              // No window is ever bound: FEATURES has no WINDOWS.
-              why = Denied;
-              verdict = Fault;
-              cause = 16'h0209;
-            end
-            default: begin
-              why = Malformed;
-              verdict = Fault;
-              cause = 16'h0206;
-            end
-          endcase
-        end
-      endcase
-    end
-  end
-
-  // ---- placing ---------------------------------------------------------------------------------------------------------------------------
 
   es_rnic_pkg::sge_t list[3];
   logic [1:0] at;  // in the list
   logic [31:0] skip;  // bytes of the list in front of this segment
   logic [31:0] left;  // bytes of the segment
   logic [31:0] sge_left;
-  logic [63:0] look_to, from, from_now;
-  logic here, absent, ask_now, ask_flag;
+  logic [63:0] look_to;
   logic [31:0] look_stag;
-  logic placed, missing, ask, checked, found, present, fresh;
+  logic ask, ask_now, ask_flag, fresh, again;
+  logic flag_waits, flag_again;  // a flag's page is awaited; was served
+  logic checked, found, present, absent;
   logic [ 2:0] look_cause;
   logic [63:0] address;
-  logic [LC:0] to_cut, piece;
+  logic [31:0] page, piece;
+  logic [63:0] flag_miss;
   logic [15:0] reason;  // of a fault
   logic [ 3:0] reason_drop;
-  logic is_read_request, own;  // own: memory of ours (receive WQE or sink)
+  logic put_piece, put_away, put_token, ends;
   logic [$clog2(BEATS > 1 ? BEATS : 2)-1:0] beat;
   logic [511:0] coming;
   logic flush;
@@ -466,159 +305,89 @@ module es_rnic_receive #(
   logic finished;  // all bytes of the segment have been commanded away: nothing is left for Drop
   logic [QW-1:0] flush_pick;
   logic [QPS-1:0] flushing, flush_grant;
+  es_rnic_pkg::token_t token;
 
   // That of a Write begins in the clock of its checks.
-  assign ask_now = state == Check && verdict == Put && !own;
-  assign ask_flag = state == Idle && look_flag && !looked;
-  assign is_read_request = opcode == es_rnic_pkg::ReadRequest;
-  assign own = opcode == es_rnic_pkg::ReadResponse || is_send;
+  assign ask_now  = state == Check && verdict == es_rnic_pkg::Put && !own;
+  assign ask_flag = state == Idle && look_flag && !looked && !flag_waits;
 
-  es_rnic_translate #(
-      .STAGS(STAGS),
-      .PBLS (PBLS)
-  ) translate (
-      .clk,
-      .rst,
-      .w_smt,
-      .w_pbl,
-      .w_address,
-      .w_data,
-      .w_half,
-      .stag(ask_flag ? look_flag_stag : ask_now ? (is_read_request ? read_stag : stag) : look_stag),
-      .to(ask_flag ? look_flag_to : ask_now ? (is_read_request ? read_to : to) : look_to),
-      .length(ask_flag ? 32'd8 : ask_now ? (is_read_request ? read_length : 32'(data_bytes)) : sge_left < left ? sge_left : left),
-      .need(ask_flag || own ? es_rnic_pkg::LocalWrite : is_read_request ? es_rnic_pkg::RemoteRead : es_rnic_pkg::RemoteWrite),
+  es_rnic_place #(
+      .DATA_W(DATA_W),
+      .STAGS (STAGS),
+      .PBLS  (PBLS)
+  ) placement (
+      .stag(ask_flag ? look_flag_stag : ask_now ? (is_read ? f.read_stag : f.stag) : look_stag),
+      .to(ask_flag ? look_flag_to : ask_now ? (is_read ? f.read_to : f.to) : look_to),
+      .length(ask_flag ? 32'd8 : ask_now ? (is_read ? f.read_length : 32'(f.data_bytes)) : sge_left < left ? sge_left : left),
+      .need(ask_flag || own ? es_rnic_pkg::LocalWrite : is_read ? es_rnic_pkg::RemoteRead : es_rnic_pkg::RemoteWrite),
       .pd(ask_flag ? look_flag_pd : qp.pd),
-      .valid(ask || ask_now || ask_flag),
-      .checked,
+      .look(ask || ask_now || ask_flag),
       .cause(look_cause),
-      .found,
-      .present,
-      .address
+      .header_bytes(f.header_bytes),
+      .place(state == Place && !fresh),
+      // The header goes away while the look-up is under way; otherwise all of the segment goes at the end.
+      .header((state == Look || state == Place) && fresh && !is_read),
+      .rest(state == Drop),
+      .tell(state == Token),
+      .s_data(wait_data),
+      .s_bytes(wait_bytes),
+      .s_last(wait_last),
+      .s_valid(wait_valid),
+      .s_ready(wait_ready),
+      .*
   );
+  assign ends = left == piece;
+  assign miss = state == MissFlag ? flag_miss : {look_stag, page};
+  assign miss_valid = state == Miss || state == MissFlag;
+  assign receive_free = state == Idle;
+  assign stat_placed = put_piece;
+  assign stat_placed_bytes = piece[15:0];
 
-  always_comb begin
-    // The address is used in the clock in which it is found.
-    from_now = found ? address : from;
-    here = found || placed;
-    absent = found ? !present : missing;
-    to_cut = (LC + 1)'(CUT) - {1'b0, from_now[LC-1:0]};
-    piece = to_cut;
-    if (32'(piece) > left) piece = left[LC:0];
-    if (32'(piece) > sge_left) piece = sge_left[LC:0];
-  end
+  // The QP of ours whose Synchronise found no QP: the last it sent.
+  logic is_peers;
+  assign is_peers = qp.peer == head.peer && qp.peer_qp == f.mo[15:0] && f.msn == qp.first_sent + 1'b1 &&
+      (state_of_qp == es_rnic_pkg::Rts || state_of_qp == es_rnic_pkg::Sqd);
 
-  // Commands to the unpacker: header away, pieces, and the rest away.
-  logic [LB-1:0] u_offset, u_offset_out;
-  logic [15:0] u_bytes, u_bytes_out;
-  logic u_drop, u_end, u_valid, u_ready, u_drop_out, u_end_out, u_valid_out, u_ready_out;
-  es_fifo #(
-      .WIDTH(LB + 18),
-      .DEPTH(16)
-  ) commands (
-      .clk,
-      .rst,
-      .s_data ({u_offset, u_bytes, u_drop, u_end}),
-      .s_valid(u_valid),
-      .s_ready(u_ready),
-      .m_data ({u_offset_out, u_bytes_out, u_drop_out, u_end_out}),
-      .m_valid(u_valid_out),
-      .m_ready(u_ready_out)
-  );
-  es_axis_unpack #(
-      .DATA_W(DATA_W)
-  ) unpack (
-      .clk,
-      .rst,
-      .s_axis_tdata (wait_data),
-      .s_axis_bytes (wait_bytes),
-      .s_axis_tlast (wait_last),
-      .s_axis_tvalid(wait_valid),
-      .s_axis_tready(wait_ready),
-      .c_offset     (u_offset_out),
-      .c_bytes      (u_bytes_out),
-      .c_drop       (u_drop_out),
-      .c_end        (u_end_out),
-      .c_valid      (u_valid_out),
-      .c_ready      (u_ready_out),
-      .m_data,
-      .m_strb,
-      .m_last,
-      .m_valid,
-      .m_ready
-  );
+  // A QP of the peer that was lost.
+  logic is_lost;
+  logic [QPS-1:0] begun_before;  // its first message came in RTR, and was told
+  logic [1:0] pause;  // faults are taken one after the other
+  assign is_lost = qp.peer == lost_peer &&
+      (state_of_qp == es_rnic_pkg::Rtr || state_of_qp == es_rnic_pkg::Rts || state_of_qp == es_rnic_pkg::Sqd);
 
-  logic [63:0] w_piece_address;
-  logic [15:0] w_piece_bytes;
-  es_rnic_pkg::token_t token;
-  logic w_is_token, w_put, w_room;
-  es_fifo #(
-      .WIDTH(64 + 16 + 1 + $bits(es_rnic_pkg::token_t)),
-      .DEPTH(16)
-  ) writes (
-      .clk,
-      .rst,
-      .s_data ({w_piece_address, w_piece_bytes, w_is_token, token}),
-      .s_valid(w_put),
-      .s_ready(w_room),
-      .m_data ({c_address, c_bytes, c_is_token, c_token}),
-      .m_valid(c_valid),
-      .m_ready(c_ready)
-  );
-
-  logic put_piece, put_away, put_token;
-  assign put_piece         = state == Place && here && !absent && u_ready && w_room && !fresh;
-  // The header goes away while the look-up is under way; otherwise all of the segment goes at the end.
-  assign put_away          = (((state == Look || state == Place) && fresh && !is_read_request) || state == Drop) && u_ready;
-  assign put_token         = state == Token && w_room;
-  assign u_valid           = put_piece || put_away;
-  assign u_offset          = from_now[LB-1:0];
-  assign u_bytes           = put_piece ? 16'(piece) : state == Drop ? '0 : header_bytes;
-  assign u_drop            = put_away;
-  assign u_end             = put_piece ? left == 32'(piece) : state == Drop;
-  assign w_put             = put_piece || put_token;
-  assign w_is_token        = put_token;
-  assign w_piece_address   = from_now;
-  assign w_piece_bytes     = 16'(piece);
-  assign stat_placed       = put_piece;
-  assign stat_placed_bytes = 16'(piece);
+  // What a Terminate tells; one that is too short tells nothing (0.2.255).
+  logic [15:0] told_cause;
+  assign told_cause = f.data_bytes < 16'd4 ? 16'h02FF : es_rnic_pkg::be16(head.bytes[175:160]);
 
   logic ends_send, ends_read;
-  logic [31:0] wqe_bytes;
-  assign wqe_bytes = list_bytes(wqe[slot]);
-  assign ends_send = is_send && last;
-  assign ends_read = opcode == es_rnic_pkg::ReadResponse && last;
-
-  function automatic logic [31:0] list_bytes(input logic [447:0] entry);
-    return entry[127+64:96+64] + entry[255+64:224+64] + entry[383+64:352+64];
-  endfunction
+  assign ends_send = is_send && f.last;
+  assign ends_read = is_response && f.last;
 
   always_comb begin
     token = '0;
     token.slot = 16'(slot);
+    token.wr_id = wqe[slot][63:0];
     if (flush) begin
       token.complete = 1'b1;
-      token.wr_id = wqe[slot][63:0];
-      token.status = flush_status;
+      token.status   = flush_status;
     end else begin
-      token.source_to = read_to;
-      token.source_stag = read_stag;
-      token.length = read_length;
-      token.sink_to = es_rnic_pkg::be64(h[255:192]);
-      token.sink_stag = es_rnic_pkg::be32(h[191:160]);
-      token.read = is_read_request;
+      token.source_to = f.read_to;
+      token.source_stag = f.read_stag;
+      token.length = f.read_length;
+      token.sink_to = f.sink_to;
+      token.sink_stag = f.sink_stag;
+      token.read = is_read;
       token.answer = ends_read;
       token.msn = expected[slot] + 1'b1;
       token.acknowledge = !ends_read;
       token.complete = ends_send;
-      token.solicited = opcode == es_rnic_pkg::SendSolicited;
-      token.wr_id = wqe[slot][63:0];
-      token.bytes = offset[slot] + 32'(data_bytes);
+      token.solicited = f.opcode == es_rnic_pkg::SendSolicited;
+      token.bytes = offset[slot] + 32'(f.data_bytes);
     end
   end
 
   for (genvar i = 0; i < QPS; i++) begin : gen_flush
-    assign flushing[i] = states[4*i+:4] == es_rnic_pkg::Error && (posted[i] != fetched[i] || has_wqe[i]);
+    assign flushing[i] = states[4*i+:4] == es_rnic_pkg::Error && ((posted[i] != fetched[i] && !lost[i]) || has_wqe[i]);
   end
   assign flush_grant = flushing & (~flushing + 1'b1);
   always_comb begin
@@ -630,7 +399,6 @@ module es_rnic_receive #(
 
   es_rnic_pkg::job_t reply;
   logic reply_put, reply_room;
-  verdict_t doing;
 
   always_comb begin
     reply = '0;
@@ -640,26 +408,29 @@ module es_rnic_receive #(
     reply.qp = qp.peer_qp;
     reply.opcode = es_rnic_pkg::Acknowledge;
     reply.qn = 32'd4;
-    if (doing == Fault) begin
+    if (doing == es_rnic_pkg::Fault) begin
       reply.opcode = es_rnic_pkg::Terminate;
       reply.qn = 32'd2;
       reply.to = {32'd1, 32'd0};
-      reply.body_bytes = reason == '0 ? 6'd4 : is_read_request && !wrong_model ? 6'd52 : untagged ? 6'd24 : 6'd20;
+      reply.body_bytes = reason == '0 ? 6'd4 : is_read && reason[15:8] == 8'h01 ? 6'd52 : f.untagged ? 6'd24 : 6'd20;
       reply.body[31:0] = {13'b0, 3'b0, es_rnic_pkg::be16(reason)};
       if (reason != '0) begin
         reply.body[23:16]  = {1'b1, 1'b1, reply.body_bytes == 6'd52, 5'b0};
-        reply.body[47:32]  = es_rnic_pkg::be16(length - 16'd2);
-        reply.body[415:48] = h[383:16];
+        reply.body[47:32]  = es_rnic_pkg::be16(head.length - 16'd2);
+        reply.body[415:48] = head.bytes[383:16];
       end
-    end else if (reason_drop == NotReady && state_of_qp != es_rnic_pkg::Reset) begin
+    end else if (reason_drop == es_rnic_pkg::NotReady && state_of_qp != es_rnic_pkg::Reset) begin
       reply.stag = 32'd1;
       reply.to   = {expected[slot], qp.rnr_wait_us};
     end else begin
       reply.stag = 32'd2;
-      reply.peer = peer;
-      reply.qp = '0;
-      reply.stream = 16'd1;
-      reply.to = {mo, 16'b0, number};
+      reply.to   = {f.mo, 16'b0, f.number};
+      // That of a QP that is not there, to the node; that of one that has not begun, to its peer.
+      if (reason_drop == es_rnic_pkg::NoQp || reason_drop == es_rnic_pkg::Foreign) begin
+        reply.peer = head.peer;
+        reply.qp = '0;
+        reply.stream = 16'd1;
+      end
     end
   end
   assign reply_put = state == Refuse && reply_room;
@@ -682,23 +453,26 @@ module es_rnic_receive #(
 
   assign m_axi_arlen = 8'(BEATS - 1);
   assign m_axi_rready = 1'b1;
-  assign head_done = (state == Drop && u_ready) || (put_token && finished && !flush) ||
-      (put_piece && left == 32'(piece) && !last && !flush);
+  assign head_done = (state == Drop && put_away) || (put_token && finished && !flush) || (put_piece && ends && !f.last && !flush);
 
   always_ff @(posedge clk) begin
     ask <= 1'b0;
     ack_valid <= 1'b0;
     oldest_valid <= 1'b0;
+    oldest_cause <= '0;
     fail_valid <= 1'b0;
     asked_valid <= 1'b0;
-    stat_segment <= 1'b0;
+    lost_ready <= 1'b0;
+    gone_idle <= 1'b0;
+    gone_slot <= slot;
+    established <= 1'b0;
+    established_slot <= slot;
+    violation <= 1'b0;
+    violation_slot <= slot;
+    pause <= pause + 1'b1;
+    stat_segment <= head_done;
     stat_message <= 1'b0;
     stat_drop <= '0;
-    if (found) begin
-      from <= address;
-      placed <= 1'b1;
-      missing <= !present;
-    end
     if (m_axi_arready) m_axi_arvalid <= 1'b0;
     if (db_valid) posted[db_slot] <= db_index;
     if (sink_valid) begin
@@ -710,24 +484,30 @@ module es_rnic_receive #(
     looked <= 1'b0;
     case (state)
       LookFlag:
-      if (checked && look_cause != es_rnic_pkg::Fine) begin
+      if ((checked && look_cause != es_rnic_pkg::Fine) || (found && (present || flag_again))) begin
         looked <= 1'b1;
-        looked_fine <= 1'b0;
+        looked_fine <= found && present;
+        looked_address <= address;
+        flag_again <= 1'b0;
         state <= Idle;
       end else if (found) begin
-        looked <= 1'b1;
-        looked_fine <= present;
-        looked_address <= address;
-        state <= Idle;
+        flag_miss <= {look_flag_stag, page};
+        flag_waits <= 1'b1;
+        state <= MissFlag;
       end
       Idle: begin
         flush <= 1'b0;
         finished <= 1'b0;
         fresh <= 1'b1;
-        doing <= Forget;
+        again <= 1'b0;
+        doing <= es_rnic_pkg::Forget;
         if (ask_flag) state <= LookFlag;
-        else if (head_valid) begin
-          slot  <= number[QW-1:0];
+        else if (lost_valid && !lost_ready) begin
+          slot  <= '0;
+          pause <= '0;
+          state <= Lose;
+        end else if (head_valid) begin
+          slot  <= f.number[QW-1:0];
           state <= Check;
         end else if (|flush_grant) begin
           slot <= flush_pick;
@@ -737,78 +517,104 @@ module es_rnic_receive #(
         end
       end
       Check: begin
-        stat_segment <= 1'b1;
+        if (why == es_rnic_pkg::TooLong) wqe_status[slot] <= 8'd1;
+        if (verdict == es_rnic_pkg::Taken && f.opcode == es_rnic_pkg::Write) writing[slot] <= !f.last;
         reason <= cause;
         reason_drop <= why;
         doing <= verdict;
-        left <= is_read_request ? read_length : 32'(data_bytes);
+        left <= is_read ? f.read_length : 32'(f.data_bytes);
         at <= '0;
-        skip <= is_send ? offset[slot] : opcode == es_rnic_pkg::ReadResponse ? sink_place : '0;
+        skip <= is_send ? offset[slot] : is_response ? sink_at[slot] : '0;
         list[0] <= is_send ? wqe[slot][191:64] : sink[191:64];
         list[1] <= is_send ? wqe[slot][319:192] : sink[319:192];
         list[2] <= is_send ? wqe[slot][447:320] : '0;
-        if (opcode == es_rnic_pkg::Write || is_read_request) begin
-          look_stag <= is_read_request ? read_stag : stag;
-          look_to   <= is_read_request ? read_to : to;
-          sge_left  <= is_read_request ? read_length : 32'(data_bytes);
+        if (!own) begin
+          look_stag <= is_read ? f.read_stag : f.stag;
+          look_to   <= is_read ? f.read_to : f.to;
+          sge_left  <= is_read ? f.read_length : 32'(f.data_bytes);
         end
         case (verdict)
-          Put:
-          if (is_send && offset[slot] + 32'(data_bytes) > wqe_bytes) begin
-            doing <= Fault;
-            reason <= 16'h1205;
-            reason_drop <= TooLong;
-            wqe_status[slot] <= 8'd1;
-            state <= Refuse;
-          end else if (opcode == es_rnic_pkg::Write || is_read_request) begin
-            placed <= 1'b0;
-            state  <= Look;
-          end else state <= Seek;
-          Fetching: state <= Fetch;
-          Taken: begin
+          es_rnic_pkg::Put: state <= own ? Seek : Look;
+          es_rnic_pkg::Fetching: state <= Fetch;
+          es_rnic_pkg::Absent: begin
+            slot  <= '0;
+            state <= Find;
+          end
+          es_rnic_pkg::Taken: begin
             state <= Drop;
-            if (opcode == es_rnic_pkg::Acknowledge) begin
-              if (stag == '0) begin
-                ack_slot <= slot;
-                ack_message <= msn;
-                ack_valid <= 1'b1;
-              end else begin
-                // Not ready, no QP: this embodiment does not begin anew.
-                oldest_slot <= slot;
-                oldest_status <= stag == 32'd1 ? 8'd13 : 8'd12;
-                oldest_valid <= 1'b1;
-                fail_slot <= slot;
-                fail_valid <= 1'b1;
-                fail_told <= 1'b0;
-              end
-            end else if (opcode == es_rnic_pkg::Terminate) begin
+            if (f.opcode == es_rnic_pkg::Acknowledge) begin
+              // What is before the number has been taken, ready or not. This embodiment does not begin anew.
+              ack_slot <= slot;
+              ack_message <= f.msn;
+              ack_valid <= f.stag != 32'd2;
               oldest_slot <= slot;
-              oldest_status <= terminated(es_rnic_pkg::be16(h[175:160]));
+              oldest_status <= f.stag == 32'd1 ? 8'd13 : 8'd12;
+              oldest_valid <= f.stag != '0;
+              fail_slot <= slot;
+              fail_valid <= f.stag == 32'd2;
+              fail_told <= 1'b1;
+            end else if (f.opcode == es_rnic_pkg::Terminate) begin
+              oldest_slot <= slot;
+              oldest_status <= es_rnic_pkg::status_of(told_cause);
+              oldest_cause <= told_cause;
               oldest_valid <= 1'b1;
               fail_slot <= slot;
               fail_valid <= 1'b1;
               fail_told <= 1'b1;
-            end else if (opcode == es_rnic_pkg::Synchronise) begin
+            end else if (f.opcode == es_rnic_pkg::Synchronise) begin
               begun[slot]   <= 1'b1;
               refused[slot] <= 1'b0;
-              if (stag == '0) begin
+              if (f.stag == '0) begin
                 asked_slot <= slot;
                 asked_message <= expected[slot];
                 asked_valid <= 1'b1;
               end
-            end else if (last) state <= Token;
+            end else if (f.last) state <= Token;
           end
-          Forget:   state <= Drop;
-          Ours: begin
+          es_rnic_pkg::Forget: state <= Drop;
+          es_rnic_pkg::Ours: begin
             oldest_slot <= slot;
             oldest_status <= 8'd7;
             oldest_valid <= 1'b1;
-            doing <= Fault;
+            doing <= es_rnic_pkg::Fault;
             reason <= 16'h0000;
             state <= Refuse;
           end
-          default:  state <= Refuse;
+          default: state <= Refuse;
         endcase
+      end
+      // The peer's QP is the one that a QP of ours speaks to; this embodiment does not begin anew.
+      Find: begin
+        slot <= slot + 1'b1;
+        if (is_peers) begin
+          oldest_slot <= slot;
+          oldest_status <= 8'd12;
+          oldest_valid <= 1'b1;
+          fail_slot <= slot;
+          fail_valid <= 1'b1;
+          fail_told <= 1'b1;
+          state <= Drop;
+        end else if (slot == QW'(QPS - 1)) state <= Drop;
+      end
+      Lose:
+      if (&pause) begin
+        slot <= slot + 1'b1;
+        if (is_lost && !gone[slot]) begin
+          gone[slot] <= 1'b1;
+          gone_idle  <= !under_way[slot] && !at_hand[slot];
+          if (under_way[slot]) begin
+            oldest_slot <= slot;
+            oldest_status <= 8'd12;
+            oldest_valid <= 1'b1;
+            fail_slot <= slot;
+            fail_valid <= 1'b1;
+            fail_told <= 1'b1;
+          end
+        end
+        if (slot == QW'(QPS - 1)) begin
+          lost_ready <= 1'b1;
+          state <= Idle;
+        end
       end
       // A receive WQE.
       Fetch: begin
@@ -829,13 +635,17 @@ module es_rnic_receive #(
       end
       // The WQE is there: go on with the segment, or flush it.
       Flush: begin
-        if (doing == Fetching || (flush && !finished)) begin
-          if (doing == Fetching || coming_new) begin
+        if (doing == es_rnic_pkg::Fetching || (flush && !finished)) begin
+          if (doing == es_rnic_pkg::Fetching || coming_new) begin
             wqe_status[slot] <= 8'd5;
-            wqe[slot][63:0] <= coming[127:64];
-            wqe[slot][191:64] <= coming[31:24] > 8'd0 ? coming[255:128] : '0;
-            wqe[slot][319:192] <= coming[31:24] > 8'd1 ? coming[383:256] : '0;
-            wqe[slot][447:320] <= coming[31:24] > 8'd2 ? coming[511:384] : '0;
+            // One that is not formed well holds no byte. Where the next one is only a WQE of one block says.
+            wqe[slot] <= {384'b0, coming[127:64]};
+            if (coming[23:16] != 8'd1) lost[slot] <= 1'b1;
+            else if (coming[31:24] <= 8'd3) begin
+              if (coming[31:24] > 8'd0) wqe[slot][191:64] <= coming[255:128];
+              if (coming[31:24] > 8'd1) wqe[slot][319:192] <= coming[383:256];
+              if (coming[31:24] > 8'd2) wqe[slot][447:320] <= coming[511:384];
+            end
           end
           finished <= flush;
           if (!flush) state <= Check;
@@ -855,19 +665,18 @@ module es_rnic_receive #(
           sge_left <= list[at].length - skip;
           skip <= '0;
           ask <= 1'b1;
-          placed <= 1'b0;
           state <= Look;
         end
       end
       Look:
       if (checked) begin
-        if (look_cause == es_rnic_pkg::Fine) state <= is_read_request ? Token : Place;
+        if (look_cause == es_rnic_pkg::Fine) state <= is_read ? Token : Place;
         else begin
-          doing <= Fault;
-          reason <= own ? 16'h0000 : is_read_request ? remote_cause(look_cause) : tagged_cause(look_cause);
-          reason_drop <= Denied;
+          doing <= es_rnic_pkg::Fault;
+          reason <= own ? 16'h0000 : is_read ? es_rnic_pkg::read_cause(look_cause) : es_rnic_pkg::tagged_cause(look_cause);
+          reason_drop <= es_rnic_pkg::Denied;
           if (is_send) wqe_status[slot] <= 8'd4;
-          if (opcode == es_rnic_pkg::ReadResponse) begin
+          if (is_response) begin
             oldest_slot   <= slot;
             oldest_status <= 8'd4;
             oldest_valid  <= 1'b1;
@@ -876,35 +685,60 @@ module es_rnic_receive #(
         end
       end
       Place:
-      if (here && absent && !fresh) begin
-        if (is_send) wqe_status[slot] <= 8'd4;
-        doing  <= Fault;
+      if (absent && !fresh && again) begin
+        // Served, and not there: the memory of a Read of ours is gone.
+        oldest_slot <= slot;
+        oldest_status <= 8'd4;
+        oldest_valid <= 1'b1;
+        doing <= es_rnic_pkg::Fault;
         reason <= 16'h0000;
-        state  <= Refuse;
-      end else if (put_piece) begin
-        left <= left - 32'(piece);
-        sge_left <= sge_left - 32'(piece);
+        state <= Refuse;
+      end else if (absent && !fresh) state <= Miss;
+      else if (put_piece) begin
+        again <= 1'b0;
+        left <= left - piece;
+        sge_left <= sge_left - piece;
         look_to <= look_to + 64'(piece);
-        if (left == 32'(piece)) begin
+        if (ends) begin
           finished <= 1'b1;
-          state <= last ? Token : Idle;
-          if (is_send && !last) offset[slot] <= offset[slot] + 32'(data_bytes);
-          if (opcode == es_rnic_pkg::ReadResponse && !last) sink_at[slot] <= sink_place + 32'(data_bytes);
-        end else if (sge_left == 32'(piece)) begin
+          state <= f.last ? Token : Idle;
+          if (!own) writing[slot] <= !f.last;
+          if (is_send && !f.last) offset[slot] <= offset[slot] + 32'(f.data_bytes);
+          if (is_response && !f.last) sink_at[slot] <= sink_at[slot] + 32'(f.data_bytes);
+        end else if (sge_left == piece) begin
           at <= at + 1'b1;
           state <= Seek;
         end else begin
-          ask <= 1'b1;
-          placed <= 1'b0;
+          ask   <= 1'b1;
           state <= Look;
         end
+      end
+      // A request of the peer's is tried again by the peer; a Read of ours waits.
+      Miss:
+      if (is_response) begin
+        if (miss_ready) state <= Await;
+      end else begin
+        doing <= es_rnic_pkg::Answer;
+        reason_drop <= es_rnic_pkg::NotReady;
+        state <= Refuse;
+      end
+      MissFlag: if (miss_ready) state <= Idle;
+      Await:
+      if (served && served_miss == miss) begin
+        again <= 1'b1;
+        ask   <= 1'b1;
+        state <= Look;
       end
       // A message is whole.
       Token:
       if (put_token) begin
         if (flush) state <= Idle;
         else begin
-          stat_message <= 1'b1;
+          stat_message <= !ends_read;
+          if (!ends_read && state_of_qp == es_rnic_pkg::Rtr) begin
+            established <= !begun_before[slot];
+            begun_before[slot] <= 1'b1;
+          end
           state <= finished ? Idle : Drop;
           if (ends_read) begin
             sink_head[slot] <= sink_head[slot] + 1'b1;
@@ -915,7 +749,7 @@ module es_rnic_receive #(
             offset[slot] <= '0;
             has_wqe[slot] <= 1'b0;
           end
-          if (is_read_request) begin
+          if (is_read) begin
             msn1[slot] <= msn1[slot] + 1'b1;
             if (!(served_valid && served_slot == slot)) accepted[slot] <= accepted[slot] + 1'b1;
             else accepted[slot] <= accepted[slot];
@@ -924,19 +758,24 @@ module es_rnic_receive #(
       end
       Refuse:
       if (reply_put) begin
-        if (doing == Fault) begin
+        if (doing == es_rnic_pkg::Fault) begin
           fail_slot  <= slot;
           fail_valid <= 1'b1;
           fail_told  <= 1'b1;
-        end else if (reason_drop == NotReady) begin
+          violation  <= es_rnic_pkg::status_of(reason) == 8'd10;
+        end else if (reason_drop == es_rnic_pkg::NotReady) begin
           begun[slot]   <= 1'b0;
           refused[slot] <= 1'b1;
+          writing[slot] <= 1'b0;
+          // The message comes from its beginning.
+          offset[slot]  <= '0;
         end
         state <= Drop;
       end
       default:  // Drop
-      if (u_ready) begin
-        stat_drop <= reason_drop;
+      if (put_away) begin
+        // The one that is told *not ready* is counted as that.
+        if (doing != es_rnic_pkg::Answer || reason_drop != es_rnic_pkg::NotReady) stat_drop <= reason_drop;
         state <= Idle;
       end
     endcase
@@ -946,25 +785,42 @@ module es_rnic_receive #(
       msn1[enter_slot] <= 32'd1;
       offset[enter_slot] <= '0;
       begun[enter_slot] <= 1'b0;
+      writing[enter_slot] <= 1'b0;
       refused[enter_slot] <= 1'b0;
       accepted[enter_slot] <= '0;
       sink_head[enter_slot] <= '0;
       sink_tail[enter_slot] <= '0;
       sink_at[enter_slot] <= '0;
     end
+    if (enter_valid && enter_state == es_rnic_pkg::Rts)
+      sinks_most[enter_slot] <= entering.ord > 8'(READS) ? (RW + 1)'(READS) : entering.ord[RW:0];
     if (enter_valid && enter_state == es_rnic_pkg::Reset) begin
+      gone[enter_slot] <= 1'b0;
+      begun_before[enter_slot] <= 1'b0;
       has_wqe[enter_slot] <= 1'b0;
-      posted[enter_slot]  <= '0;
+      lost[enter_slot] <= 1'b0;
+      posted[enter_slot] <= '0;
       fetched[enter_slot] <= '0;
+    end
+    if (served && served_miss == flag_miss) begin
+      flag_again <= flag_waits;
+      flag_waits <= 1'b0;
     end
     if (rst) begin
       looked <= 1'b0;
+      flag_waits <= 1'b0;
+      flag_again <= 1'b0;
+      lost <= '0;
       state <= Idle;
       ask <= 1'b0;
       m_axi_arvalid <= 1'b0;
       begun <= '0;
+      writing <= '0;
       refused <= '0;
       has_wqe <= '0;
+      gone <= '0;
+      begun_before <= '0;
+      lost_ready <= 1'b0;
       for (int i = 0; i < QPS; i++) begin
         posted[i] <= '0;
         fetched[i] <= '0;
@@ -979,31 +835,4 @@ module es_rnic_receive #(
     if (state == Fetched) coming_new <= 1'b1;
     else if (state == Idle) coming_new <= 1'b0;
   end
-
-  function automatic logic [15:0] tagged_cause(input logic [2:0] found_cause);
-    case (found_cause)
-      es_rnic_pkg::InvalidStag: return 16'h1100;
-      es_rnic_pkg::NotAssociated: return 16'h1102;
-      es_rnic_pkg::NoAccess: return 16'h0102;
-      es_rnic_pkg::Wrap: return 16'h1103;
-      default: return 16'h1101;
-    endcase
-  endfunction
-
-  function automatic logic [15:0] remote_cause(input logic [2:0] found_cause);
-    case (found_cause)
-      es_rnic_pkg::InvalidStag: return 16'h0100;
-      es_rnic_pkg::NotAssociated: return 16'h0103;
-      es_rnic_pkg::NoAccess: return 16'h0102;
-      es_rnic_pkg::Wrap: return 16'h0104;
-      default: return 16'h0101;
-    endcase
-  endfunction
-
-  // The status that a Terminate gives the requester (15).
-  function automatic logic [7:0] terminated(input logic [15:0] what);
-    if (what == 16'h0000) return 8'd11;
-    if (what[15:8] == 8'h01 || what == 16'h0209 || (what[15:8] == 8'h11 && what[7:0] < 8'd4)) return 8'd10;
-    return 8'd9;
-  endfunction
 endmodule

@@ -4,49 +4,30 @@
 // inline data, which go to the segment generator, and the flag block of PUSH and PULL. The flag in the peer's memory is a message of its own behind the WQE's
 // (`parked`), of a PULL when its data are here; until then no other WQE of the QP begins.
 module es_rnic_requester #(
-    parameter int DATA_W = 64,
-    parameter int QPS    = 16
+    parameter int QPS = 16
 ) (
     input wire clk,
     input wire rst,
 
-    // Host: doorbells, contexts, states.
-    input wire [$clog2(QPS)-1:0] db_slot,
-    input wire [           15:0] db_index,
-    input wire                   db_valid,
+    // Host: contexts, states.
     input wire [$clog2(QPS)-1:0] w_slot,
     input wire [            2:0] w_word,
     input wire [           63:0] w_data,
     input wire [            1:0] w_half,
     input wire                   w_valid,
     input wire [      4*QPS-1:0] states,
+    input wire [        QPS-1:0] gone,         // of each QP: its peer was lost
     input wire [$clog2(QPS)-1:0] enter_slot,   // a QP goes to a state
     input wire [            3:0] enter_state,
     input wire                   enter_valid,
 
-    // On-the-fly windows.
-    output logic [           15:0] posted    [QPS],
-    output logic [           15:0] fetched   [QPS],
-    input  wire                    offer,
-    input  wire  [$clog2(QPS)-1:0] offer_slot,
-    output logic                   direct,
-    input  wire  [        QPS-1:0] queued,
-    input  wire  [           15:0] behind    [QPS],
-    output logic [$clog2(QPS)-1:0] pick_slot,
-    output logic                   pick,
-    input  wire                    first,
-    input  wire  [          511:0] block,
-    input  wire                    row,
-    input  wire                    more,
-
-    // WQEs from memory.
-    output logic [      63:0] m_axi_araddr,
-    output logic [       7:0] m_axi_arlen,
-    output logic              m_axi_arvalid,
-    input  wire               m_axi_arready,
-    input  wire  [DATA_W-1:0] m_axi_rdata,
-    input  wire               m_axi_rvalid,
-    output logic              m_axi_rready,
+    // WQEs, as es_rnic_fetch reads them, with their further blocks.
+    output logic                   [QPS-1:0] may_fetch,      // of each QP: there is room for what begins
+    input  wire es_rnic_pkg::wqe_t           next,
+    output logic                             next_taken,
+    input  wire                    [  511:0] further,
+    input  wire                              further_valid,
+    output logic                             further_ready,
 
     output es_rnic_pkg::job_t         job,
     output logic                      job_valid,
@@ -100,23 +81,22 @@ module es_rnic_requester #(
   localparam int QW = $clog2(QPS);
 
   es_rnic_pkg::context_t context_now, of_entering;
-  logic [31:0] enter_first;
+  logic [  31:0] enter_first;
 
   // ---- WQEs ------------------------------------------------------------------------------------------------------------------------------
 
-  logic [511:0] now, further;
+  logic [ 511:0] now;
   logic [QW-1:0] slot;
-  logic now_valid, now_begins, now_cut, now_void, wqe_taken, further_valid, further_ready;
-  logic [QPS-1:0] may_fetch, parked;
+  logic now_valid, now_begins, now_cut, now_void, wqe_taken;
+  logic [QPS-1:0] parked;
+  assign now = next.block;
+  assign slot = next.slot[QW-1:0];
+  assign now_valid = next.valid;
+  assign now_begins = next.begins;
+  assign now_cut = next.cut;
+  assign now_void = next.is_void;
+  assign next_taken = wqe_taken;
   assign may_fetch = note_room & ~parked;
-
-  es_rnic_fetch #(
-      .DATA_W(DATA_W),
-      .QPS   (QPS)
-  ) fetch (
-      .now_taken(wqe_taken),
-      .*
-  );
 
   // ---- WQEs to messages ------------------------------------------------------------------------------------------------------------------
 
@@ -172,16 +152,16 @@ module es_rnic_requester #(
     // 32 bytes, or two SGEs, in the first block; 64 bytes in each further one; the flag block.
     blocks = 8'd1 + 8'(flags[4]) + (is_inline && inline_bytes > 32'd32 ? 8'((inline_bytes[8:0] + 9'd31) >> 6) : '0);
     allowed = (is_write || is_send || is_read || opcode == es_rnic_pkg::WqeNothing) && !now_cut && now[23:16] == blocks && sges <= 8'd2 &&
-        flags[7:5] == '0 && !(flags[4] && opcode == es_rnic_pkg::WqeNothing) &&
+        flags[7:5] == '0 && !(opcode == es_rnic_pkg::WqeNothing && (flags[4] || sges != '0)) &&
         (!is_inline || ((is_write || is_send) && sges == '0 && inline_bytes <= 32'(es_rnic_pkg::InlineBytes)));
     // In SQD what was fetched before has begun.
     flush = (states[4*slot+:4] != es_rnic_pkg::Rts && states[4*slot+:4] != es_rnic_pkg::Sqd) || broken[slot];
-    status = flush ? 8'd5 : !allowed ? 8'd2 : total > 33'h8000_0000 ? 8'd1 : 8'd0;
+    status = flush ? 8'd5 : gone[slot] ? 8'd12 : !allowed ? 8'd2 : total > 33'h8000_0000 ? 8'd1 : 8'd0;
     // Behind a fence, and with the ORRQ full, a WQE waits. No other begins before it.
     may_begin = status != '0 || ((!flags[1] || !reading[slot]) && (!is_read || sink_room[slot]) && !parked[slot]);
     go = now_valid && (now_void || free) && !flag_go && !posting && (may_begin || gone_early || now_void);
-    early_valid = now_begins && !gone_early && is_read && allowed && sges <= 8'd1 && !flags[1] && !flush && !now_void && free &&
-        !flag_go && !posting && sink_room[slot] && !parked[slot];
+    early_valid = now_begins && !gone_early && is_read && allowed && sges <= 8'd1 && !flags[1] && !flush && !gone[slot] && !now_void &&
+        free && !flag_go && !posting && sink_room[slot] && !parked[slot];
 
     sink_stag = {4'hF, serial[slot], 8'd0};
 

@@ -4,7 +4,8 @@
 // segments after the first cost their beats alone. A piece ends with the segment, its SGE, or where a burst of AXI has to.
 // Segments of `urgent` jobs (Acknowledge, Terminate; they have a body) go between any two segments.
 //
-// `done` tells for each job, when its reads are asked for, whether its memory was fine. A job whose memory is not ends with the segments before.
+// `done` tells for each job, when its reads are asked for, whether its memory was fine. A job whose memory is not ends with the segments before. A page that
+// is not there is told (`miss`) and awaited; nothing else leaves meanwhile.
 module es_rnic_segments #(
     parameter int DATA_W = 64,   // bits of a beat, to the link and to memory
     parameter int STAGS  = 256,
@@ -44,6 +45,12 @@ module es_rnic_segments #(
     output logic       done,
     output logic [2:0] done_cause,
 
+    output logic [63:0] miss,         // STag, page of its region
+    output logic        miss_valid,
+    input  wire         miss_ready,
+    input  wire  [63:0] served_miss,
+    input  wire         served,
+
     // Memory reads.
     output logic [      63:0] m_axi_araddr,
     output logic [       7:0] m_axi_arlen,
@@ -64,6 +71,11 @@ module es_rnic_segments #(
     output logic                m_axis_tlast,
     output logic                m_axis_tvalid,
     input  wire                 m_axis_tready,
+
+    // For FENCE.
+    output logic send_free,   // nothing is translated
+    output logic send_asked,  // a piece of data was asked of memory
+    output logic send_ended,  // all of one has come
 
     output logic        stat_segment,  // a segment was made
     output logic [13:0] stat_bytes     // its data
@@ -90,7 +102,7 @@ module es_rnic_segments #(
 
   // ---- jobs to operations ----------------------------------------------------------------------------------------------------------------
 
-  typedef enum logic [2:0] {
+  typedef enum logic [3:0] {
     Idle,
     Segment,
     Ask,
@@ -98,7 +110,10 @@ module es_rnic_segments #(
     Piece,
     Fill,
     Tail,
-    End
+    End,
+    Miss,
+    Await,
+    Ahead
   } state_t;
 
   state_t state;
@@ -109,6 +124,8 @@ module es_rnic_segments #(
   logic [31:0] sge_stag;
   logic placed;  // `from` is the address of sge_to
   logic missing;  // that page is absent
+  logic again;  // it was told and served
+  logic [31:0] page;
   logic [63:0] from, from_now;
   logic here, absent, ask_now, may_head;
   logic [13:0] segment_left;
@@ -130,7 +147,7 @@ module es_rnic_segments #(
   logic put_early, late_waits, late_have;
   logic [127:0] late_kept;
   logic put_urgent, put_head, put_piece, put_fill, put_tail, can_put;
-  logic has_data;
+  logic has_data, has_two;
   logic at_once;  // a job with a body begins to leave in the clock in which it is taken
 
   // A head is put with its record; a piece with its read.
@@ -208,8 +225,15 @@ module es_rnic_segments #(
         sge_stag <= job.sge0.length == '0 ? job.sge1.stag : job.sge0.stag;
         sge_left <= job.sge0.length == '0 ? job.sge1.length : job.sge0.length;
         placed <= 1'b0;
+        again <= 1'b0;
         done_cause <= es_rnic_pkg::Fine;
-        state <= job.body_bytes == '0 && job.length != '0 ? Check : Segment;
+        state <= job.body_bytes != '0 || job.length == '0 ? Segment : has_two ? Ahead : Check;
+      end
+      // The second SGE first, so that nothing of a message leaves whose memory is not all ours.
+      Ahead:
+      if (checked) begin
+        done_cause <= cause;
+        state <= cause != es_rnic_pkg::Fine ? End : Ask;
       end
       Ask: begin
         ask <= 1'b1;
@@ -226,6 +250,7 @@ module es_rnic_segments #(
       end
       Piece: begin
         if (put_piece) begin
+          again <= 1'b0;
           from <= from_now + 64'(piece);
           sge_to <= sge_to + 64'(piece);
           sge_left <= sge_left - 32'(piece);
@@ -241,8 +266,14 @@ module es_rnic_segments #(
           else state <= Segment;
         end else if (here && absent) begin
           done_cause <= es_rnic_pkg::Bounds;
-          state <= Fill;
+          state <= again ? Fill : Miss;
         end
+      end
+      Miss: if (miss_ready) state <= Await;
+      Await:
+      if (served && served_miss == miss) begin
+        again <= 1'b1;
+        state <= Ask;
       end
       // Memory went away within a segment: what has been promised is filled with zeros.
       Fill:
@@ -280,8 +311,10 @@ module es_rnic_segments #(
   es_rnic_pkg::job_t looking;
   assign ask_now = state == Idle && job_valid && job_ready && job.body_bytes == '0 && job.length != '0;
   assign looking = state == Idle ? job : now;
-  assign look = state != Idle ? {sge_left, sge_stag, sge_to} : job.sge0.length == '0 ? job.sge1 : job.sge0;
+  assign has_two = job.sge0.length != '0 && job.sge1.length != '0;
+  assign look = state != Idle ? {sge_left, sge_stag, sge_to} : has_two || job.sge0.length == '0 ? job.sge1 : job.sge0;
 
+  /* verilator lint_off PINCONNECTEMPTY */
   es_rnic_translate #(
       .STAGS(STAGS),
       .PBLS (PBLS)
@@ -303,8 +336,16 @@ module es_rnic_segments #(
       .cause,
       .found,
       .present,
-      .address
+      .address,
+      .nearby(),
+      .page
   );
+  /* verilator lint_on PINCONNECTEMPTY */
+  assign send_free = state == Idle;
+  assign send_asked = put_piece;
+  assign send_ended = made_ready && !made.head && !made.fill && !made.tail;
+  assign miss = {sge_stag, page};
+  assign miss_valid = state == Miss;
 
   always_ff @(posedge clk) begin
     if (m_axi_arready) m_axi_arvalid <= 1'b0;
@@ -417,6 +458,14 @@ module es_rnic_segments #(
       late_have <= 1'b0;
     end
   end
+
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!rst && stat_segment) begin
+      segments_hold_what_is_inline : assert (segment_bytes >= 14'(es_rnic_pkg::InlineBytes) && segment_bytes[2:0] == '0);
+    end
+  end
+`endif
 
   es_axis_pack #(
       .DATA_W(DATA_W)

@@ -2,6 +2,7 @@
 //
 // One look-up at a time: `valid` for one clock, then `checked` tells `cause`, and, if it is Fine, `found` tells the address of the first byte later.
 // Latency from valid: checked after 4 clocks, found after 5, one less if the entry is the one looked up last; found one later in a page that is not the first.
+// A first page that the entry's copy says is not there is read in the PBLMT as well: that is where the driver serves a miss.
 // Any write of the tables by the host drops the entry that is kept.
 module es_rnic_translate #(
     parameter int STAGS = 256,  // entries of the SMT, a power of two
@@ -27,7 +28,9 @@ module es_rnic_translate #(
     output logic [ 2:0] cause,
     output logic        found,
     output logic        present,  // with `found`: the page is there
-    output logic [63:0] address
+    output logic [63:0] address,
+    output logic [11:0] nearby,   // the low bits of `address`, a clock before it: no page is less than 4 KiB
+    output logic [31:0] page      // of the region
 );
   localparam int SW = $clog2(STAGS);
   localparam int PW = $clog2(PBLS);
@@ -79,6 +82,7 @@ module es_rnic_translate #(
   assign inside_page = place & ~({64{1'b1}} << shift);
   assign page_index = PW'(entry[223:192]) + page_shifted[PW-1:0];
   assign first = entry[383:320];
+  assign nearby = place[11:0];
 
   always_ff @(posedge clk) begin
     if (valid) begin
@@ -108,11 +112,11 @@ module es_rnic_translate #(
     end
     if (at_list) address <= {page_read[63:12], 12'b0} | inside_page;
     else address <= entry[3] ? place : {first[63:12], 12'b0} | inside_page;
+    page <= page_shifted[31:0];
   end
 
-  logic absent, far;
-  assign far = !entry[3] && page_shifted != '0;
-  assign absent = !entry[3] && !first[0];
+  logic far;
+  assign far = !entry[3] && (page_shifted != '0 || !first[0]);
 
   always_ff @(posedge clk) begin
     at_read   <= valid && !hit;
@@ -122,7 +126,7 @@ module es_rnic_translate #(
     checked   <= at_offset;
     at_list   <= at_place && cause == es_rnic_pkg::Fine && far;
     found     <= at_list || (at_place && cause == es_rnic_pkg::Fine && !far);
-    present   <= at_list ? page_read[0] : !absent;
+    present   <= !at_list || page_read[0];
     written   <= w_smt || w_pbl;
     if (at_read) kept <= !written;
     if (rst || w_smt || w_pbl) kept <= 1'b0;

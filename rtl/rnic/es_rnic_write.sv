@@ -36,6 +36,11 @@ module es_rnic_write #(
     output logic                [15:0] irq_vector,
     output logic                       irq_valid,
 
+    // For FENCE: bursts asked for and answered; a piece of data was taken.
+    output logic [15:0] asked,
+    output logic [15:0] answered,
+    output logic        put_taken,
+
     output logic [        63:0] m_axi_awaddr,
     output logic [         7:0] m_axi_awlen,
     output logic [         1:0] m_axi_awburst,
@@ -66,7 +71,6 @@ module es_rnic_write #(
   logic [7:0] beat;
   logic [511:0] cqe_left;
   logic [DATA_W/8-1:0] cqe_strb;
-  logic [15:0] asked, answered;  // bursts
   logic take_data, take_token, take_cqe, waits_ready;
   logic is_flag, flag_there;
   logic [15:0] flag_after, flag_lag;  // bursts
@@ -85,6 +89,7 @@ module es_rnic_write #(
   assign take_cqe = free && cqe_valid && (cqe_flag || flag_there);
   assign cqe_ready = take_cqe;
   assign take_data = free && !take_cqe && c_valid && !c_is_token;
+  assign put_taken = take_data;
   assign take_token = c_valid && c_is_token && waits_ready;
   assign c_ready = take_data || take_token;
 

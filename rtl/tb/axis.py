@@ -48,10 +48,10 @@ class Source:
 
 
 class Sink:
-    """Takes items and keeps (clock, item); checks that a stalled item stays as it is."""
+    """Takes items and keeps (clock, item); checks that a stalled item stays as it is, but for resets and while the signal `alive` is low."""
 
-    def __init__(self, dut, prefix, names, pause=0, seed=1):
-        self.dut, self.names, self.pause = dut, names, pause
+    def __init__(self, dut, prefix, names, pause=0, seed=1, alive=None):
+        self.dut, self.names, self.pause, self.alive = dut, names, pause, alive
         self.valid, self.ready = getattr(dut, f"{prefix}valid"), getattr(dut, f"{prefix}ready")
         self.signals = [getattr(dut, prefix + name) for name in names]
         self.random, self.taken, self.clock = random.Random(seed), [], 0
@@ -64,7 +64,7 @@ class Sink:
             self.ready.value = int(self.random.randrange(100) >= self.pause)
             await RisingEdge(self.dut.clk)
             self.clock += 1
-            if self.dut.rst.value:
+            if self.dut.rst.value or (self.alive is not None and not self.alive.value):
                 stalled = None
                 continue
             if not self.valid.value:

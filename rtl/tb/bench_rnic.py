@@ -4,7 +4,7 @@ import json
 import os
 
 import cocotb
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import FallingEdge, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
 import rnic
@@ -57,7 +57,7 @@ class Exact(Rnic):
     async def rows(self, quiet=40):
         """What happens clock by clock until nothing happens any more: row -> clocks, from the first doorbell or word of the link on."""
         dut, rows, clock, last = self.dut, {}, 0, 0
-        send, receive = dut.rnic.sender.translate, dut.rnic.receiver.translate
+        send, receive = dut.rnic.sender.translate, dut.rnic.receiver.placement.translate
         words, heads = 0, -(-16 // self.width)
         while clock - last < quiet:
             await RisingEdge(dut.clk)
@@ -200,6 +200,41 @@ async def send_throughput(dut):
         await acknowledge(core, message)
     note("send", curve[65536])
     note("send_curve", curve)
+
+
+# Preamble, Ethernet header and FCS around a segment.
+ETHERNET = 8 + 14 + 4
+
+
+@cocotb.test()
+async def send_throughput_in_ethernet_frames(dut):
+    """The link takes a segment as the payload of a frame that begins with a beat: for the clocks of what is around it, it takes nothing."""
+    core = await connected(dut)
+    gap = taken = 0
+    ends = []
+
+    async def frame():
+        nonlocal gap, taken
+        while True:
+            await FallingEdge(dut.clk)
+            dut.m_axis_tready.value = int(gap == 0)
+            await RisingEdge(dut.clk)
+            if gap:
+                gap -= 1
+            elif dut.m_axis_tvalid.value:
+                taken += int(dut.m_axis_tkeep.value).bit_count()
+                if dut.m_axis_tlast.value:
+                    gap = -(-(taken + ETHERNET) // core.width) - -(-taken // core.width)
+                    ends.append((core.clock, taken, gap))
+                    taken = 0
+
+    cocotb.start_soon(frame())
+    size, count = 65536, 3
+    await core.post(2, *(send_wqe(rnic.WRITE, turn, [sge(SOURCE, core.region, size)], (5, 0), flags=0) for turn in range(count)))
+    await core.idle(200)
+    # From the end of the first frame to that of the last.
+    clocks = ends[-1][0] + ends[-1][2] - ends[0][0] - ends[0][2]
+    note("send_ethernet", 100 * sum(bytes - 16 for _, bytes, _ in ends[1:]) / core.width / clocks)
 
 
 @cocotb.test()

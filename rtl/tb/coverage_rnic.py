@@ -1,4 +1,4 @@
-"""What the tests of es_rnic have to bring about on each width, by name: opcodes both ways, WQEs by each way, statuses, causes of Terminates, reasons of drops.
+"""What the tests of es_rnic have to bring about on each width, by name: opcodes both ways, WQEs by each way, statuses, causes of Terminates, reasons of drops, events.
 What was seen goes into the file that RTL_COVERAGE names; `./run rtl test` holds it against WANTED.
 """
 
@@ -12,10 +12,12 @@ SENT = {
 }
 STATUSES = {"send": (0, 1, 2, 4, 5, 7, 9, 10, 11, 12, 13), "receive": (0, 1, 4, 5)}
 CAUSES = (
-    "0000", "0100", "0101", "0102", "0103", "0104", "0205", "0206", "0209", "1100", "1101", "1102", "1103", "1104",
+    "0000", "0100", "0101", "0102", "0103", "0104", "0205", "0206", "0207", "0209", "1100", "1101", "1102", "1103", "1104",
     "1201", "1202", "1203", "1204", "1205", "1206",
 )
 DROPS = ("truncated", "no_qp", "not_ready", "malformed", "foreign", "denied", "sequence", "answers", "too_long", "irrq", "on the fly")
+
+EVENTS = (1, 2, 4, 5, 6, 7)
 
 WANTED = [
     *(f"{name} leaves" for name in SENT.values()), *(f"opcode {code} comes" for code in range(16)),
@@ -23,7 +25,8 @@ WANTED = [
     *(f"{name} kicked" for name in ("Write", "Send", "Read", "No operation")), *(f"{name} stored" for name in ("Write", "Send")),
     *(f"{name} with flags {which}" for name in ("Write", "Read") for which in range(4)),
     *(f"{side} CQE of status {status}" for side, statuses in STATUSES.items() for status in statuses),
-    *(f"Terminate {cause}" for cause in CAUSES), *(f"dropped: {reason}" for reason in DROPS),
+    *(f"missed: {what}" for what in ("sent", "answered", "write of the peer", "send of the peer", "not brought", "flag")),
+    *(f"event {kind}" for kind in EVENTS), *(f"Terminate {cause}" for cause in CAUSES), *(f"dropped: {reason}" for reason in DROPS),
 ]
 SEEN = set()
 

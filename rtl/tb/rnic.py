@@ -4,7 +4,7 @@ import mmap
 import struct
 
 import cocotb
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import FallingEdge, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 
 from axis import Sink, Source, start
@@ -16,6 +16,7 @@ RESET, INIT, RTR, RTS, SQD, SQE, ERROR = range(7)
 LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE = 1, 2, 4
 WRITE, SEND, SEND_INVALIDATE, READ, NOTHING = 0, 2, 4, 5, 10
 SIGNALED, FENCE, SOLICITED, INLINE, FLAGS = 1, 2, 4, 8, 16
+EVENTS, EVENT = 0x070, 0x078
 BOTF_KICK, BOTF, AOTF, HEADERS = 0x020, 0x400, 0x800, 0xC00
 PEER, STREAM = 7, 5
 SQ, RQ, CQ = 0x10000, 0x20000, 0x30000  # rings of QP n at + n * 0x1000
@@ -69,6 +70,7 @@ class Rnic:
         self.sent, self.posted, self.filled, self.seen = [], {}, {}, {}
         self.loop = False
         dut.segment_bytes.value = 1472
+        dut.lost_valid.value = 0
         cocotb.start_soon(self.gather())
 
     async def gather(self):
@@ -107,19 +109,42 @@ class Rnic:
         await self.host.write_dword(0x008, 1)
 
     async def register(self, index, address, length, access, key=0x11, pd=9, pages=None, shift=12, base=None):
-        """A region: DIRECT, or of `pages`. Gives its STag. TOs count from `base`, which is the address unless told."""
+        """A region: DIRECT, or of `pages`, None for an absent one. Gives its STag. TOs count from `base`, which is the address unless told."""
         first = 0
         if pages:
             first = index * 64
             for place, page in enumerate(pages):
-                await self.host.write_qword(PBL + 8 * (first + place), page | 1)
+                await self.bring(first + place, page)
         word = struct.pack(
             "<IIQQIIQQ", (key << 24) | (access << 8) | (0 if pages else 8) | 1, pd | (shift << 16), address if base is None else base, length,
-            first, 0, address % (1 << shift) if pages else address, (pages[0] | 1) if pages else 0,
+            first, 0, address % (1 << shift) if pages else address,
+            pages[0] | 1 if pages and pages[0] is not None else 0,
         )
         for place in range(40, -8, -8):
             await self.host.write(SMT + 64 * index + place, word[place : place + 8])
         return index << 8 | key
+
+    async def lose(self, peer=PEER):
+        """The session with the peer is no more."""
+        await FallingEdge(self.dut.clk)
+        self.dut.lost_peer.value, self.dut.lost_valid.value = peer, 1
+        while not self.dut.lost_ready.value:
+            await FallingEdge(self.dut.clk)
+        self.dut.lost_valid.value = 0
+
+    async def events(self):
+        """All events, oldest first: (kind, QP or CQ)."""
+        found = []
+        while await self.host.read_dword(EVENTS) & 1:
+            event = await self.host.read_qword(EVENT)
+            cover(f"event {event & 0xFF}")
+            found.append((event & 0xFF, event >> 16 & 0xFFFF))
+        assert await self.host.read_qword(EVENT) == 0
+        return found
+
+    async def bring(self, entry, page):
+        """An entry of the PBLMT."""
+        await self.host.write_qword(PBL + 8 * entry, 0 if page is None else page | 1)
 
     async def cq(self, index, log2=6):
         await self.host.write_qword(CMT + 64 * index + 8, CQ + 0x1000 * index)

@@ -5,6 +5,9 @@ module rnic_bench #(
     input wire clk,
     input wire rst,
     input wire [13:0] segment_bytes,
+    input wire [15:0] lost_peer,
+    input wire lost_valid,
+    output logic lost_ready,
 
     input  wire  [24:0] s_axil_awaddr,
     input  wire  [ 2:0] s_axil_awprot,

@@ -101,6 +101,9 @@ module rnic_exact #(
   es_rnic #(
       .DATA_W(DATA_W)
   ) rnic (
+      .lost_peer      (16'd0),
+      .lost_valid     (1'b0),
+      .lost_ready     (),
       .m_axi_d_araddr (araddr[0]),
       .m_axi_d_arlen  (arlen[0]),
       .m_axi_d_arvalid(arvalid[0]),

@@ -37,7 +37,7 @@ async def a_write_places_its_bytes_and_no_others(dut, length, at):
     source, sink = SOURCE + at[0], SINK + at[1]
     before = bytes(core.memory[SINK : SINK + 0x10000])
     await core.post(2, send_wqe(rnic.WRITE, 77, [sge(source, core.source, length)], (core.sink, sink)))
-    assert await core.completion(2) == (77, 0, rnic.WRITE, 2, 0, 0)
+    assert await core.completion(2) == (77, 0, rnic.WRITE, 2, length, 0)
     wanted = bytearray(before)
     wanted[at[1] : at[1] + length] = core.memory[source : source + length]
     assert core.memory[SINK : SINK + 0x10000] == wanted

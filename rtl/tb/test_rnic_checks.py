@@ -80,7 +80,7 @@ CAUSES = {
     "Send, another MO": (lambda core: send(mo=8), 0x1204, "sequence"),
     "Send, longer than its buffer": (lambda core: send(bytes(65)), 0x1205, "too_long"),
     "Send with Invalidate, no window": (lambda core: send(opcode=4), 0x0209, "denied"),
-    "a beginning that is out of place": (lambda core: segment(QP, 12, untagged=(1, 4, 7, 3)), 0x0000, "sequence"),
+    "a beginning that is out of place": (lambda core: segment(QP, 12, untagged=(1, 4, 7, 3)), 0x0207, "sequence"),
     "a Response that nobody asked for": (lambda core: segment(QP, 2, bytes(8), tagged=(0xF << 28, 0)), 0x0000, "answers"),
 }
 
@@ -111,6 +111,44 @@ async def a_segment_that_is_refused_tells_its_cause_once_and_places_nothing(dut,
     assert await counted(core) == {counter: 1, "no_qp": 1}
     assert await core.host.read_dword(rnic.QPC + 256 * QP) & 15 == rnic.ERROR
     assert (await core.completion(QP))[:2] == (70, 1 if counter == "too_long" else 5)
+
+
+@cocotb.test()
+@cocotb.parametrize(kind=["write", "send"])
+async def a_message_that_another_breaks_off_is_refused(dut, kind):
+    core = await alone(dut)
+    await core.fill(QP, receive_wqe(70, [sge(SINK + 64, core.sink, 64)]))
+    if kind == "write":
+        core.inject(segment(QP, 0, bytes(8), False, tagged=(core.sink, SINK)))
+        core.inject(send())
+    else:
+        core.inject(send(last=False))
+        core.inject(write(core))
+    await core.quiet(400)
+    packet, = terminates(core)
+    assert packet[20:22] == bytes.fromhex("0207")
+    assert await counted(core) == {"sequence": 1}
+    assert (await core.completion(QP))[:2] == (70, 5)
+
+
+@cocotb.test()
+async def a_send_of_which_not_all_memory_is_ours_does_not_leave(dut):
+    core = await alone(dut)
+    sges = [sge(SOURCE, core.source, 40), sge(SINK, core.foreign, 40)]
+    await core.post(QP, send_wqe(rnic.SEND, 1, sges))
+    assert (await core.completion(QP))[:2] == (1, 4)
+    await core.quiet()
+    assert [packet[3] & 15 for _, packet in core.sent] == [7]
+
+
+@cocotb.test()
+async def not_ready_tells_of_what_was_taken_before(dut):
+    core = await alone(dut)
+    await core.post(QP, *(send_wqe(rnic.WRITE, turn, (), (5, 0), inline=b"x") for turn in range(3)))
+    await core.quiet()
+    core.inject(segment(QP, 13, untagged=(1, 4, 2, 100)))
+    for wanted in ((0, 0), (1, 13), (2, 5)):
+        assert (await core.completion(QP))[:2] == wanted
 
 
 @cocotb.test()
@@ -155,13 +193,13 @@ async def what_is_of_no_qp_is_dropped_and_counted(dut):
     await core.quiet()
     assert await counted(core) == {"not_ready": 1, "truncated": 1, "foreign": 1, "no_qp": 1}
     assert not core.sent and not any(core.memory[SINK : SINK + 64])
-    # A beginning for a QP that is not there is answered, to QP 0 and on stream 1; so is one that is out of place.
+    # A beginning for a QP that is not there is answered, to QP 0 and on stream 1; one that is out of place as the QP's own.
     core.inject(segment(QP + 16, 12, untagged=(1, 4, 1, 2)))
     core.inject(segment(QP, 12, untagged=(1, 4, 7, 3)))
     await core.quiet()
-    wanted = [segment(0, 13, untagged=(2, 4, 2, QP + 16)), segment(0, 13, untagged=(2, 4, 3, QP))]
+    wanted = [segment(0, 13, untagged=(2, 4, 2, QP + 16)), segment(PEER_QP, 13, untagged=(2, 4, 3, QP))]
     assert [packet for _, packet in core.sent] == wanted
-    assert core.records.taken[-1][1]["stream"] == 1
+    assert [item["stream"] for _, item in core.records.taken[-2:]] == [1, rnic.STREAM]
 
 
 @cocotb.test()

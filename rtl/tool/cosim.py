@@ -12,8 +12,10 @@ def library(name, parameters=()):
     """The shared object of the block's model; made anew if a source has changed."""
     block = blocks([name])[0]
     shim = ROOT / "crates" / "cosim" / "shim" / f"{name}.cpp"
+    top = f"es_{name}"
+    sources = [source for source in block.sources if source.parent.name != "tb"]
     key = hashlib.sha256(repr(sorted(parameters)).encode())
-    for source in [*block.sources, shim]:
+    for source in [*sources, shim]:
         key.update(source.read_bytes())
     folder = CACHE / "cosim" / f"{name}-{key.hexdigest()[:16]}"
     made = folder / f"{name}.so"
@@ -23,14 +25,14 @@ def library(name, parameters=()):
     folder.mkdir(parents=True)
     arguments = [f"-G{key}={value}" for key, value in parameters]
     status, output = run(
-        [BIN / "verilator", "--cc", "--top-module", block.top, "--prefix", f"V{block.top}", "--Mdir", folder, "--assert", "--x-initial", "unique",
-         "--x-assign", "unique", "-Wno-fatal", *arguments, *block.sources]
+        [BIN / "verilator", "--cc", "--top-module", top, "--prefix", f"V{top}", "--Mdir", folder, "--assert", "--x-initial", "unique",
+         "--x-assign", "unique", "-Wno-fatal", *arguments, *sources]
     )
     include = verilator_root() / "include"
-    sources = [*folder.glob("*.cpp"), include / "verilated.cpp", include / "verilated_threads.cpp", shim]
+    made_of = [*folder.glob("*.cpp"), include / "verilated.cpp", include / "verilated_threads.cpp", shim]
     if status == 0:
         status, output = run(
-            ["g++", "-std=gnu++20", "-O1", "-fPIC", "-shared", "-pthread", "-I", folder, "-I", include, "-I", include / "vltstd", "-o", made, *sources]
+            ["g++", "-std=gnu++20", "-O1", "-fPIC", "-shared", "-pthread", "-I", folder, "-I", include, "-I", include / "vltstd", "-o", made, *made_of]
         )
     if status != 0:
         raise SystemExit(f"rtl: the model of {name} cannot be made\n{output}")
@@ -38,6 +40,6 @@ def library(name, parameters=()):
 
 
 def cosim(arguments):
-    made = {**os.environ, "ETHERSLOT_COSIM_EFE": str(library("efe"))}
+    made = {**os.environ, **{f"ETHERSLOT_COSIM_{name.upper()}": str(library(name)) for name in ("efe", "rnic", "peb_node")}}
     command = ["cargo", "test", "--quiet", "--locked", "--package", "etherslot-cosim", "--", "--include-ignored", "--test-threads=2", *arguments]
     return subprocess.run(command, cwd=ROOT, env=made, check=False).returncode

@@ -1,5 +1,7 @@
 """Where things are, and the blocks of blocks.toml."""
 
+import contextlib
+import fcntl
 import itertools
 import os
 import subprocess
@@ -66,6 +68,19 @@ def run(command, **options):
         [str(part) for part in command], env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options,
     )
     return done.returncode, done.stdout
+
+
+@contextlib.contextmanager
+def alone():
+    """Waits until no other `./run rtl` works in this clone: they make the same models, in the same folders."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("rtl: waits for another ./run rtl in this clone", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class Count:

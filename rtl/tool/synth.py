@@ -1,7 +1,6 @@
 """Synthesis, placement and routing of blocks that have `synth`, for an ECP5-85F: what they take and how fast they are."""
 
 import json
-import re
 import shutil
 import time
 
@@ -54,8 +53,19 @@ def synth(arguments):
             rows.append([block.top, told, *(str(count) for count in cells.values()), f"{rate:.0f}"])
             print(" | ".join(rows[-1]), f"({time.monotonic() - start:.0f} s)", flush=True)
     if "--write" in arguments and not failed:
-        table = ["| block | parameters | " + " | ".join(CELLS) + " | MHz |", "|" + "---|" * (len(CELLS) + 3)]
-        table += ["| " + " | ".join(row) + " |" for row in rows]
-        text = "\n".join(table) + "\n"
-        PAGE.write_text(re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: BEGIN + text + END, PAGE.read_text(), flags=re.DOTALL))
+        write(rows)
     return 1 if failed else 0
+
+
+def write(rows):
+    """Puts rows into the table of the page, in the place of those of the same block and parameters; others stay."""
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    table, after = rest.split(END)
+    known = {tuple(row[:2]): row for row in ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:])}
+    known.update({tuple(row[:2]): row for row in rows})
+    # In the order of blocks.toml.
+    tops = [block.top for block in blocks()]
+    lines = ["| block | parameters | " + " | ".join(CELLS) + " | MHz |", "|" + "---|" * (len(CELLS) + 3)]
+    lines += ["| " + " | ".join(row) + " |" for row in sorted(known.values(), key=lambda row: (tops.index(row[0]), row[1]))]
+    PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after)
