@@ -81,6 +81,14 @@ pub enum OpenError {
         /// Why not, and what helps.
         reason: &'static str,
     },
+    /// Another process has the port of the hub in shared memory.
+    #[error("port {port} of the hub {hub} is open already: use another number")]
+    RingTaken {
+        /// The hub's folder.
+        hub: String,
+        /// The port asked for.
+        port: u32,
+    },
     /// `AF_XDP` cannot be had on the interface.
     #[error("AF_XDP on interface `{interface}`: {reason}")]
     Xdp {

@@ -115,6 +115,20 @@ pub fn ipv4_addresses() -> Vec<Ipv4Addr> {
     addresses
 }
 
+/// The IPv4 addresses of an interface.
+pub fn ipv4_addresses_of(interface: &str) -> Vec<Ipv4Addr> {
+    let mut addresses = Vec::new();
+    each_address(|name, _, address| {
+        if let IpAddr::V4(address) = address
+            && name.to_bytes() == interface.as_bytes()
+        {
+            addresses.push(address);
+        }
+        false
+    });
+    addresses
+}
+
 /// # Safety
 /// `address` is null or points to a socket address that is whole for the family it names.
 unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {

@@ -29,7 +29,7 @@ use std::os::fd::BorrowedFd;
 pub use address::{Address, AddressError};
 pub use counters::Counters;
 pub use error::OpenError;
-pub use interface::{has_carrier, ipv4_addresses};
+pub use interface::{has_carrier, ipv4_addresses, ipv4_addresses_of};
 
 /// EtherType of Etherslot frames on raw Ethernet (IEEE 802, local experimental 1).
 pub const ETHERTYPE: u16 = 0x88B5;

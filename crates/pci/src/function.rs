@@ -109,7 +109,8 @@ pub trait Bus {
     /// if there is no room now and it has to be asked for again. Done with no effect in the other modes.
     fn interrupt(&mut self, vector: u16) -> bool;
 
-    /// Asserts or deasserts INTA. True if done or already so; false if there is no room now. Done with no effect in the other modes.
+    /// Asserts or deasserts INTA. True if done or already so; false if there is no room now: then it is told as soon as there is, unless the
+    /// other level is asked for before. Done with no effect in the other modes.
     fn set_intx(&mut self, asserted: bool) -> bool;
 }
 

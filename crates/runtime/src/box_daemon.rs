@@ -1,12 +1,13 @@
 //! `etherslot box`: devices over media, served to the hosts of a link.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use etherslot_devices::dc::DcBuffer;
 use etherslot_devices::e82576::{Config as NicConfig, E82576};
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_devices::rnic::{Config as RnicConfig, Frames, Rnic, Sessions};
+use etherslot_devices::rnic::{Config as RnicConfig, Frames, Rnic, Sessions, Whereabouts};
 use etherslot_devices::sata::{Ahci, Bay, Bays, Config as SataConfig, Drive, Sil3132};
 use etherslot_fabric::{DeviceConfig, Failover, Leases, Owner, Place as _};
 use etherslot_netio::{Address, Port};
@@ -160,6 +161,17 @@ impl Frames<Address> for RnicPort {
 
     fn send(&mut self, to: &Address, frames: &[&[u8]]) -> usize {
         self.0.send(to, frames)
+    }
+
+    fn whereabouts(&self, address: Option<&Address>) -> Whereabouts {
+        match address.copied().unwrap_or_else(|| self.0.address()) {
+            Address::Udp(SocketAddr::V4(at)) => {
+                Whereabouts::Udp { ip: at.ip().to_ipv6_mapped(), port: at.port() }
+            }
+            Address::Udp(SocketAddr::V6(at)) => Whereabouts::Udp { ip: *at.ip(), port: at.port() },
+            Address::Mac(address) => Whereabouts::Ethernet(address),
+            Address::Memory(_) | Address::Ring(_) => Whereabouts::Untold,
+        }
     }
 }
 

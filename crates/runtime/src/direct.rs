@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use etherslot_fabric::Place as _;
-use etherslot_initiator::{Direct, Pieces};
+use etherslot_initiator::{Direct, Disks, Pieces};
 use etherslot_node::SlotConfig;
 use etherslot_session::State as SessionState;
 
@@ -15,6 +15,31 @@ use crate::identity;
 use crate::initiator::{ClientDevice, ClientError, ClientOptions, find, named};
 use crate::options::Via;
 use crate::station::Station;
+
+/// Where a program copies: disks, and what goes on around them. A round of its loop is [`Site::receive`], its own work, [`Site::transmit`] and
+/// [`Site::rest`].
+pub trait Site {
+    /// What the disks are.
+    type Disks: Disks;
+
+    /// The disks and what is between them.
+    fn disks(&mut self) -> &mut Self::Disks;
+
+    /// The time of this round, ns since the start.
+    fn now_ns(&self) -> u64;
+
+    /// Whether SIGINT or SIGTERM came.
+    fn should_stop(&self) -> bool;
+
+    /// The start of a round: takes what came. True if something was done.
+    fn receive(&mut self) -> bool;
+
+    /// The end of its work: what was submitted is on its way. True if something was sent.
+    fn transmit(&mut self) -> bool;
+
+    /// The end of the round: sleeps if nothing was done for a while, until `deadline_ns` at most.
+    fn rest(&mut self, progress: bool, deadline_ns: Option<u64>) -> io::Result<()>;
+}
 
 /// Which devices, and how to reach and drive them.
 #[derive(Debug)]
@@ -140,8 +165,44 @@ impl DirectClient {
         }
     }
 
-    /// The start of a round: takes what came and goes on with sessions and drivers. True if something was done.
-    pub fn receive(&mut self) -> bool {
+    /// The disks and what is between them.
+    pub fn direct(&mut self) -> &mut Direct<Via> {
+        &mut self.direct
+    }
+
+    /// Bytes of frames sent and received on our links so far.
+    pub fn link_bytes(&self) -> (u64, u64) {
+        let counters = self.station.links.counters();
+        let bytes = |name| counters.get(name).unwrap_or(0);
+        (bytes("tx_bytes"), bytes("rx_bytes"))
+    }
+
+    fn until(&mut self, is_so: impl Fn(&Direct<Via>) -> bool) {
+        while !is_so(&self.direct) {
+            let progress = self.receive() | self.transmit();
+            if self.rest(progress, None).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Site for DirectClient {
+    type Disks = Direct<Via>;
+
+    fn disks(&mut self) -> &mut Direct<Via> {
+        &mut self.direct
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn should_stop(&self) -> bool {
+        self.station.signals.stop()
+    }
+
+    fn receive(&mut self) -> bool {
         let Self { station, fabric, direct, .. } = self;
         let (now_ns, came) = station.receive(&mut |now_ns, from, frame| match fabric {
             Some(fabric) if etherslot_wire::discovery::is_discovery(frame) => {
@@ -157,50 +218,17 @@ impl DirectClient {
         progress | direct.poll(now_ns)
     }
 
-    /// The end of its work: rings the doorbells of what was submitted, and sends. True if something was sent.
-    pub fn transmit(&mut self) -> bool {
+    fn transmit(&mut self) -> bool {
         let Self { station: Station { clock, links, .. }, direct, .. } = self;
         direct.transmit(clock.now_ns(), &mut |to, frames| links.send(to, frames))
     }
 
-    /// The end of the round: sleeps if nothing was done for a while, until `deadline_ns` at most.
-    pub fn rest(&mut self, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
+    fn rest(&mut self, progress: bool, deadline_ns: Option<u64>) -> io::Result<()> {
         let Self { station, fabric, direct, now_ns, .. } = self;
         let fabric_ns = || fabric.as_ref().map(|fabric| fabric.deadline_ns(*now_ns));
         station.end_round(progress, || {
             [direct.deadline_ns(), deadline_ns, fabric_ns()].into_iter().flatten().min()
         })
-    }
-
-    /// The time of this round, ns since the start.
-    pub fn now_ns(&self) -> u64 {
-        self.now_ns
-    }
-
-    /// The disks and what is between them.
-    pub fn direct(&mut self) -> &mut Direct<Via> {
-        &mut self.direct
-    }
-
-    /// Bytes of frames sent and received on our links so far.
-    pub fn link_bytes(&self) -> (u64, u64) {
-        let counters = self.station.links.counters();
-        let bytes = |name| counters.get(name).unwrap_or(0);
-        (bytes("tx_bytes"), bytes("rx_bytes"))
-    }
-
-    /// Whether SIGINT or SIGTERM came.
-    pub fn should_stop(&self) -> bool {
-        self.station.signals.stop()
-    }
-
-    fn until(&mut self, is_so: impl Fn(&Direct<Via>) -> bool) {
-        while !is_so(&self.direct) {
-            let progress = self.receive() | self.transmit();
-            if self.rest(progress, None).is_err() {
-                break;
-            }
-        }
     }
 }
 

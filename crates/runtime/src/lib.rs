@@ -25,6 +25,7 @@ mod link;
 pub mod link_spec;
 pub mod link_test;
 mod links;
+pub mod local;
 mod metrics;
 mod network;
 mod notices;

@@ -15,7 +15,8 @@ pub(crate) struct Sleeper {
     /// How long to poll; by what [`Polling`] has seen if not given.
     busy_poll_ns: Option<u64>,
     polling: Polling,
-    longest_sleep_ns: u64,
+    /// Something has to be polled, and can't wake the daemon.
+    naps: bool,
     last_progress_ns: u64,
     /// Rounds of polling.
     rounds: u32,
@@ -36,8 +37,9 @@ const YIELD_ROUNDS: u32 = 64;
 
 /// Sleeps are cut to this, so that nothing that failed to wake the daemon delays it for ever.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
-/// The same where a link can't wake the daemon: what arrives in idle times waits this long, for some percent of a core.
-const NAP_NS: u64 = 50_000;
+/// Where a link can't wake the daemon, it naps for a quarter of the time for which there has been nothing to do, at least and at
+/// most this long: what comes soon waits little, and idle times take some percent of a core.
+const NAP_NS: (u64, u64) = (4_000, 50_000);
 
 impl Sleeper {
     /// A sleeper that polls for `busy_poll` after the last progress; without it, as long as that pays.
@@ -47,7 +49,7 @@ impl Sleeper {
             epoll,
             busy_poll_ns: busy_poll.map(|time| time.as_nanos() as u64),
             polling: Polling::default(),
-            longest_sleep_ns: LONGEST_SLEEP_NS,
+            naps: false,
             last_progress_ns: 0,
             rounds: 0,
             looked_ns: 0,
@@ -57,7 +59,7 @@ impl Sleeper {
 
     /// Something has to be polled: only naps from now on.
     pub(crate) fn nap(&mut self) {
-        self.longest_sleep_ns = NAP_NS;
+        self.naps = true;
         // The kernel would stretch a nap to twice its length; if it won't do otherwise, so be it.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     }
@@ -105,7 +107,8 @@ impl Sleeper {
             return Ok(());
         }
         let left_ns = deadline_ns().map_or(u64::MAX, |at| at.saturating_sub(now_ns));
-        let sleep_ns = left_ns.min(self.longest_sleep_ns);
+        let idle_ns = now_ns.saturating_sub(self.last_progress_ns);
+        let sleep_ns = left_ns.min(if self.naps { nap_ns(idle_ns) } else { LONGEST_SLEEP_NS });
         if sleep_ns == 0 || !before_sleep() {
             return Ok(());
         }
@@ -142,6 +145,11 @@ impl Sleeper {
     }
 }
 
+/// How long to nap when there has been nothing to do for `idle_ns`.
+fn nap_ns(idle_ns: u64) -> u64 {
+    (idle_ns / 4).clamp(NAP_NS.0, NAP_NS.1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +176,13 @@ mod tests {
         let started = Instant::now();
         sleeper.rest(1_000, false, || None, || false).unwrap();
         assert!(started.elapsed() < Duration::from_millis(50));
+    }
+
+    #[test]
+    fn naps_are_short_at_first_and_never_long() {
+        assert_eq!(nap_ns(0), 4_000);
+        assert_eq!(nap_ns(100_000), 25_000);
+        assert_eq!(nap_ns(u64::MAX), 50_000);
     }
 
     #[test]

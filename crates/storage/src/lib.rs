@@ -9,6 +9,8 @@
 //!   with faults on demand; for tests and the simulator.
 //! * [`paced::Paced`]: any of them, no quicker than is said.
 //!
+//! Apart from these, [`relay`] moves data between files: through memory here, or past the processor through that of a device.
+//!
 //! Limits: ordering between Requests in flight is undefined, as it is on a real drive; who needs an order waits.
 #![allow(unsafe_code)] // Memory of a fixed alignment, and handing it to the kernel.
 
@@ -18,6 +20,7 @@ mod medium;
 pub mod memory;
 pub mod paced;
 pub mod ram;
+pub mod relay;
 
 pub use buf::Buf;
 pub use medium::{Done, Info, Medium, MediumError, Op, Request};

@@ -1,4 +1,4 @@
-//! A medium that is no quicker than is said: what is done before its time waits for it.
+//! A medium that is no quicker than is said: what is done before its time waits for it, and so does whoever peeks and pokes.
 
 use crate::{Done, Info, Medium, Op, Request};
 use std::cell::Cell;
@@ -37,7 +37,7 @@ pub struct Paced {
     rate: Rate,
     /// Requests under way: token, and when it may be done; by the order in which they came, which is that of their times.
     under_way: VecDeque<(u64, u64, Option<Done>)>,
-    /// Given out for the requests below.
+    /// Given out for the requests below, and for what passes.
     next: u64,
 }
 
@@ -82,6 +82,21 @@ impl Medium for Paced {
         progress
     }
 
+    fn peek(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        self.medium.peek(offset, bytes)
+    }
+
+    fn poke(&mut self, offset: u64, data: &[u8]) -> bool {
+        self.medium.poke(offset, data)
+    }
+
+    fn pass(&mut self, now_ns: u64, token: u64, bytes: u64) -> bool {
+        let done = Done { token, buf: None, result: Ok(()) };
+        self.under_way.push_back((token, self.rate.take(now_ns, bytes), Some(done)));
+        self.next += 1;
+        true
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.medium.fd()
     }
@@ -100,6 +115,21 @@ mod tests {
 
     fn read(token: u64, bytes: u64) -> Request {
         Request { token, op: Op::Read, offset: 0, bytes, buf: Some(Buf::new(1 << 16)), buf_offset: 0 }
+    }
+
+    #[test]
+    fn what_passes_without_a_buffer_waits_for_its_time_in_turn() {
+        let rate = Rate::new(NonZeroU64::new(65_536_000).unwrap());
+        let mut medium = Paced::new(Box::new(crate::ram::RamMedium::new(1 << 20, false).unwrap()), rate);
+        assert!(medium.poke(4096, &[7; 512]) && medium.peek(4096, 512) == Some(&[7; 512][..]));
+        assert!(medium.pass(0, 10, 1 << 16));
+        medium.submit(0, read(11, 1 << 16)).unwrap();
+        assert!(medium.pass(0, 12, 1 << 16));
+        let mut ended = Vec::new();
+        for now_ns in (0..4_000_000).step_by(500_000) {
+            medium.poll(now_ns, &mut |done| ended.push((done.token, done.buf.is_some(), now_ns / 1_000_000)));
+        }
+        assert_eq!(ended, [(10, false, 1), (11, true, 2), (12, false, 3)]);
     }
 
     #[test]

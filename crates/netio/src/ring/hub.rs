@@ -76,7 +76,9 @@ impl Seat {
         let lock = open(folder.join(format!("{port}.lock")), flags, Mode::RUSR | Mode::WUSR)
             .map_err(system("cannot make a lock"))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(refuse("it is open already: use another number")),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(OpenError::RingTaken { hub: folder.display().to_string(), port });
+            }
             result => result.map_err(system("cannot take a lock"))?,
         }
         match unlink(&path) {

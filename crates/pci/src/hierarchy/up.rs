@@ -104,14 +104,18 @@ impl Upward<'_> {
         if header.class() == Class::NonPosted && !endpoint.accepts_peer_request() {
             return false;
         }
+        counters.peer += 1;
+        *active |= 1 << peer;
+        if data.len() == header.data_bytes() {
+            endpoint.receive(self.now_ns, header, data);
+            return true;
+        }
         let whole = &mut scratch[..header.data_bytes()];
         let lead = data_lead(header);
         whole.fill(0);
         if let Some(place) = whole.get_mut(lead..lead + data.len()) {
             place.copy_from_slice(data);
         }
-        counters.peer += 1;
-        *active |= 1 << peer;
         endpoint.receive(self.now_ns, header, whole);
         true
     }
