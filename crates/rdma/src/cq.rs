@@ -32,6 +32,10 @@ pub(crate) struct Cq {
     produced: u32,
     taken: u32,
     consumed: u32,
+    /// All before this index were there when a notice was given, or have been taken.
+    told: u32,
+    /// Behind the last one that solicits a notice.
+    solicited: u32,
     armed: Armed,
     is_overrun: bool,
     /// It is in the list of those that have got CQEs.
@@ -54,11 +58,19 @@ impl Cq {
             produced: 0,
             taken: 0,
             consumed: 0,
+            told: 0,
+            solicited: 0,
             armed: Armed::No,
             is_overrun: false,
             is_listed: false,
             users: 0,
         }
+    }
+
+    /// Has room for at least so many from now on: for an owner that counts no laps.
+    pub(crate) fn grow(&mut self, cqes: usize) {
+        self.cqes = self.cqes.max(cqes.next_power_of_two() as u32);
+        self.ring.reserve((self.cqes as usize).saturating_sub(self.ring.len()));
     }
 
     #[inline]
@@ -72,15 +84,24 @@ impl Cq {
         }
         self.ring.push_back(cqe);
         self.produced = self.produced.wrapping_add(1);
+        if solicits(&cqe) {
+            self.solicited = self.produced;
+        }
         let fires = match self.armed {
             Armed::No => false,
             Armed::Next => true,
-            Armed::Solicited => cqe.is_solicited || cqe.status != Status::Success,
+            Armed::Solicited => self.solicited == self.produced,
         };
         if fires {
-            self.armed = Armed::No;
+            self.notice();
         }
         Pushed::Yes(fires)
+    }
+
+    /// A notice is given.
+    fn notice(&mut self) {
+        self.armed = Armed::No;
+        self.told = self.produced;
     }
 
     /// The next CQE, and the phase of its lap. Its place is not free before [`Cq::consume`].
@@ -89,6 +110,12 @@ impl Cq {
         let cqe = self.ring.pop_front()?;
         let phase = (self.taken / self.cqes).is_multiple_of(2);
         self.taken = self.taken.wrapping_add(1);
+        // They are compared with what comes, so they may not fall behind by half of all numbers.
+        for index in [&mut self.told, &mut self.solicited] {
+            if is_behind(*index, self.taken) {
+                *index = self.taken;
+            }
+        }
         Some((cqe, phase))
     }
 
@@ -107,10 +134,20 @@ impl Cq {
         (self.taken, self.consumed, self.armed != Armed::No, self.is_overrun)
     }
 
+    /// Whether CQEs of a QP are there that nobody has taken yet.
+    pub(crate) fn has(&self, qp: Qpn) -> bool {
+        self.ring.iter().any(|cqe| cqe.qp == qp)
+    }
+
     /// Forgets the CQEs of a QP that nobody has taken yet; the others move up.
     pub(crate) fn forget(&mut self, qp: Qpn) {
+        let told = self.told.wrapping_sub(self.taken) as usize;
+        let told = self.ring.iter().take(told).filter(|cqe| cqe.qp != qp).count();
         self.ring.retain(|cqe| cqe.qp != qp);
+        let solicited = self.ring.iter().rposition(solicits).map_or(0, |at| at + 1);
         self.produced = self.taken.wrapping_add(self.ring.len() as u32);
+        self.told = self.taken.wrapping_add(told as u32);
+        self.solicited = self.taken.wrapping_add(solicited as u32);
     }
 
     pub(crate) fn taken(&self) -> u32 {
@@ -120,17 +157,40 @@ impl Cq {
     /// Asks for a notice; whether one is due at once, as something is there that was not consumed.
     pub(crate) fn arm(&mut self, solicited_only: bool) -> bool {
         let is_due = !solicited_only && self.consumed != self.produced;
-        if !is_due {
-            self.arm_for_next(solicited_only);
+        if is_due {
+            self.notice();
+        } else {
+            self.ask(solicited_only);
         }
         is_due
     }
 
-    /// Asks for a notice of what comes from now on.
-    pub(crate) fn arm_for_next(&mut self, solicited_only: bool) {
+    /// Asks for a notice of something that none was given of; whether one is due at once, as such is there and was not taken.
+    pub(crate) fn arm_for_untold(&mut self, solicited_only: bool) -> bool {
+        let newest = if solicited_only { self.solicited } else { self.produced };
+        let is_due = is_behind(self.told, newest);
+        if is_due {
+            self.notice();
+        } else {
+            self.ask(solicited_only);
+        }
+        is_due
+    }
+
+    fn ask(&mut self, solicited_only: bool) {
         // The wider wish holds (IBA 11.4.2.2).
         if !(solicited_only && self.armed == Armed::Next) {
             self.armed = if solicited_only { Armed::Solicited } else { Armed::Next };
         }
     }
+}
+
+/// Whether a CQE is one for which who asked for solicited ones is told.
+fn solicits(cqe: &Cqe) -> bool {
+    cqe.is_solicited || cqe.status != Status::Success
+}
+
+/// Whether a free-running index is before another.
+fn is_behind(index: u32, other: u32) -> bool {
+    index.wrapping_sub(other).cast_signed() < 0
 }

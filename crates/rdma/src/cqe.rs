@@ -132,13 +132,15 @@ impl Cqe {
     pub fn parse(entry: &[u8; Self::BYTES]) -> Option<Self> {
         let half = |at| u16::from_le_bytes([entry[at], entry[at + 1]]);
         let (word, detail) = (u32_le(entry, 20), half(28));
-        let done = match entry[9] {
-            0x80 => Done::Received,
-            0x81 => Done::ReceivedWrite,
-            code => Done::Sent(SendOpcode::new(code)?),
-        };
         let cause = Cause { layer: (detail >> 12) as u8, kind: (detail >> 8 & 15) as u8, code: detail as u8 };
         let status = Status::new(entry[8])?;
+        let done = match (entry[9], status) {
+            (0x80, _) => Done::Received,
+            (0x81, _) => Done::ReceivedWrite,
+            (code, Status::Success) => Done::Sent(SendOpcode::new(code)?),
+            // Of a WQE whose opcode is none, too.
+            (code, _) => Done::Sent(SendOpcode::new(code).unwrap_or(SendOpcode::Nop)),
+        };
         let is_remote =
             matches!(status, Status::RemoteInvalid | Status::RemoteAccess | Status::RemoteOperation);
         Some(Self {
@@ -202,6 +204,10 @@ mod tests {
             cause: Some(Cause::TAGGED_BOUNDS),
             ..Cqe::new(1, Status::RemoteAccess, Done::Sent(SendOpcode::Write), Qpn(2))
         };
+        let mut odd = failed.emit(false);
+        odd[9] = 99;
+        let told = Cqe { done: Done::Sent(SendOpcode::Nop), ..failed };
+        assert_eq!(Cqe::parse(&odd), Some(told), "the opcode of one that failed says nothing");
         assert_eq!(failed.emit(false)[8..14], [10, 0, 0, 0, 2, 0]);
         assert_eq!(failed.emit(false)[28..], [0x01, 0x11, 0, 0]);
         assert_eq!((Cqe::parse(&failed.emit(false)), Cqe::phase(&failed.emit(false))), (Some(failed), false));

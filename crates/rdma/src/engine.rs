@@ -141,6 +141,16 @@ impl Engine {
         self.shared.cqs.insert(Cq::new(cqes)).map(CqId).ok_or(ControlError::NoRoom)
     }
 
+    /// Gives a CQ room for at least so many CQEs; it does not get less. What is in it stays. Not for a CQ of a ring
+    /// ([`Engine::take`]), whose laps its owner counts.
+    pub fn resize_cq(&mut self, cq: CqId, cqes: usize) -> Result<(), ControlError> {
+        if cqes == 0 || cqes > self.shared.config.cqes {
+            return Err(ControlError::Invalid);
+        }
+        self.shared.cqs.get_mut(cq.0).ok_or(ControlError::Unknown)?.grow(cqes);
+        Ok(())
+    }
+
     /// Removes a CQ that no QP has.
     pub fn destroy_cq(&mut self, cq: CqId) -> Result<(), ControlError> {
         match self.shared.cqs.get(cq.0) {
@@ -167,6 +177,13 @@ impl Engine {
         count
     }
 
+    /// Whether completions of a QP wait to be taken.
+    pub fn has_completions(&self, qp: Qpn) -> bool {
+        let Some(its) = self.peek(qp) else { return false };
+        let has = |cq: CqId| self.shared.cqs.get(cq.0).is_some_and(|queue| queue.has(qp));
+        has(its.init.send_cq) || has(its.init.receive_cq)
+    }
+
     /// Takes the next completion for a ring of somebody else's, with the phase of its lap; its place is in use until
     /// [`Engine::consume`].
     pub fn take(&mut self, cq: CqId) -> Option<(Cqe, bool)> {
@@ -186,11 +203,12 @@ impl Engine {
         }
     }
 
-    /// The same, for a completion that is yet to come, whatever is there already: what `ibv_req_notify_cq` asks for (IBA
-    /// 11.4.2.2). Who waits looks once more after it.
-    pub fn arm_for_next(&mut self, cq: CqId, solicited_only: bool) {
-        if let Some(queue) = self.shared.cqs.get_mut(cq.0) {
-            queue.arm_for_next(solicited_only);
+    /// The same, of completions that no [`Notice`] was given of: what `ibv_req_notify_cq` asks for. The next one brings it
+    /// (IBA 11.4.2.2), or at once one that came unannounced and was not taken: adapters tell of these, and programs that do
+    /// not look again after they have asked rely on it. What was told is not told again.
+    pub fn arm_for_untold(&mut self, cq: CqId, solicited_only: bool) {
+        if self.shared.cqs.get_mut(cq.0).is_some_and(|queue| queue.arm_for_untold(solicited_only)) {
+            self.shared.events.notices.push(Notice(cq));
         }
     }
 

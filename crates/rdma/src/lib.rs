@@ -36,6 +36,7 @@ mod schedule;
 mod shared;
 mod smt;
 mod table;
+mod whereabouts;
 mod wqe;
 
 pub use config::{Config, CqId, Pd, PeerId, Qpn, SrqId};
@@ -48,4 +49,5 @@ pub use otf::ON_THE_FLY_PLACES;
 pub use placed::{Placed, StagState};
 pub use qp::{Attributes, Init, Service, State};
 pub use smt::{Access, Layout, Region};
+pub use whereabouts::Whereabouts;
 pub use wqe::{BLOCK_BYTES, Flag, MAX_INLINE_BYTES, MAX_SGES, ReceiveWork, SendOpcode, SendWork, Sge, flag};

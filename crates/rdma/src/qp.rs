@@ -46,6 +46,22 @@ pub enum State {
     Error,
 }
 
+impl State {
+    /// The state of this number (docs/rnic.md, section 14).
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Reset,
+            1 => Self::Init,
+            2 => Self::Rtr,
+            3 => Self::Rts,
+            4 => Self::Sqd,
+            5 => Self::Sqe,
+            6 => Self::Error,
+            _ => return None,
+        })
+    }
+}
+
 /// What a QP is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Init {
@@ -96,6 +112,9 @@ pub struct Attributes {
     pub q_key: u32,
     /// How long nothing may be acknowledged before the peer is asked, us.
     pub question_us: u32,
+    /// The peer is not told that the QP ended by itself, as InfiniBand does not tell; only what was wrong in a segment of
+    /// the peer's is told.
+    pub is_quiet: bool,
 }
 
 impl Default for Attributes {
@@ -114,6 +133,7 @@ impl Default for Attributes {
             first_expected: 0,
             q_key: 0,
             question_us: 100_000,
+            is_quiet: false,
         }
     }
 }
@@ -232,7 +252,7 @@ impl Qp {
     }
 
     /// Ends the QP: the oldest send WQE that is not complete gets this status, everything else is flushed. The peer of
-    /// an RC is told by a Terminate if there is none to be sent already.
+    /// an RC is told by a Terminate if there is none to be sent already, and the QP is not a quiet one.
     pub(crate) fn fail(&mut self, shared: &mut Shared, why: Option<(Status, Option<Cause>)>) {
         if matches!(self.state, State::Reset | State::Error) {
             return;
@@ -243,7 +263,7 @@ impl Qp {
         shared.schedule.unpark(self.number, &mut self.place);
         self.flush(shared, why);
         let is_told = matches!(why, Some((_, Some(_)))) || self.is_peer_lost;
-        if self.is_rc() && was_connected && !is_told {
+        if self.is_rc() && was_connected && !is_told && !self.attributes.is_quiet {
             self.responder.tell(Cause::LOCAL_CATASTROPHIC);
             self.wake(shared);
         }

@@ -476,13 +476,13 @@ impl Qp {
         }
     }
 
+    /// Stores the flag in our memory, if it has a place there that 8 bytes can be stored to at once (docs/rnic.md, 12).
     fn store_flag<M: Memory>(&self, shared: &Shared, memory: &mut M, started: &Started) -> bool {
         let last = started.position.wrapping_add(u32::from(started.blocks) - 1);
         let local = Head::local_flag(self.requester.sq.block(last));
-        shared
-            .smt
-            .look_up(local.stag, local.to, 8, Access::LOCAL_WRITE, self.who())
-            .is_ok_and(|span| shared.smt.write(memory, &span, &local.value.to_le_bytes()).is_ok())
+        shared.smt.look_up(local.stag, local.to, 8, Access::LOCAL_WRITE, self.who()).is_ok_and(|span| {
+            span.at.is_multiple_of(8) && shared.smt.write(memory, &span, &local.value.to_le_bytes()).is_ok()
+        })
     }
 
     /// The SGEs of a send WQE.

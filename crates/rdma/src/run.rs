@@ -29,7 +29,8 @@ impl Engine {
             return self.receive_for_node(now_ns, peer, &header, memory);
         }
         let Some((qp, shared)) = self.qp(Qpn(header.qp)).filter(|(qp, _)| qp.receives()) else {
-            self.no_qp(peer, &header);
+            self.shared.counters.dropped_no_qp += 1;
+            self.answer_no_qp(peer, &header);
             return;
         };
         memory.begin(qp.number);
@@ -42,7 +43,7 @@ impl Engine {
         // The number of a peer that was lost may be another's by now.
         if qp.attributes.peer != peer || qp.is_peer_lost {
             shared.counters.dropped_foreign += 1;
-            self.no_qp(peer, &header);
+            self.answer_no_qp(peer, &header);
             return;
         }
         match (header.opcode, header.place) {
@@ -109,9 +110,7 @@ impl Engine {
         }
     }
 
-    fn no_qp(&mut self, peer: PeerId, header: &Header) {
-        let counters = &mut self.shared.counters;
-        counters.dropped_no_qp += 1;
+    fn answer_no_qp(&mut self, peer: PeerId, header: &Header) {
         // What follows a Synchronise that was answered so is known to be dropped.
         if header.opcode == Opcode::Synchronise
             && let Place::Untagged { mo: serial, .. } = header.place

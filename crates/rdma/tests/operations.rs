@@ -403,6 +403,58 @@ fn a_notice_comes_once_for_each_arming_and_solicited_ones_for_what_solicits() {
 }
 
 #[test]
+fn what_came_unannounced_is_told_when_it_is_asked_for_and_what_was_told_is_not() {
+    let mut pair = Pair::connected(Service::Rc);
+    let (qp, cq) = (pair.nodes[1].qp, pair.nodes[1].receive_cq);
+    let send = |pair: &mut Pair, flags| {
+        pair.nodes[1].post_receive(1, &[]);
+        pair.nodes[0].post(&SendWork { flags, inline: Some(&[]), ..work(SendOpcode::Send, 1) });
+        pair.settle();
+    };
+    let is_told = |pair: &mut Pair, solicited_only| {
+        pair.nodes[1].engine.arm_for_untold(cq, solicited_only);
+        pair.nodes[1].engine.next_notice() == Some(Notice(cq))
+    };
+    assert!(!is_told(&mut pair, false), "there is nothing");
+    send(&mut pair, 0);
+    assert_eq!(pair.nodes[1].engine.next_notice(), Some(Notice(cq)));
+    // As programs do that look after they have asked: no second notice of the same.
+    assert!(!is_told(&mut pair, false));
+    assert_eq!(pair.nodes[1].received().len(), 1);
+    // One that comes while nobody asks, and the same one once more.
+    send(&mut pair, 0);
+    assert_eq!(pair.nodes[1].engine.next_notice(), Some(Notice(cq)));
+    send(&mut pair, 0);
+    assert!(is_told(&mut pair, false));
+    assert!(!is_told(&mut pair, true));
+    // What was taken is not told of.
+    send(&mut pair, flag::SOLICITED);
+    assert_eq!(pair.nodes[1].engine.next_notice(), Some(Notice(cq)));
+    send(&mut pair, flag::SOLICITED);
+    pair.nodes[1].received();
+    assert!(!is_told(&mut pair, false));
+    send(&mut pair, 0);
+    assert_eq!(pair.nodes[1].engine.next_notice(), Some(Notice(cq)));
+    // Of what is not solicited nobody is told who asks for that alone.
+    send(&mut pair, 0);
+    assert!(!is_told(&mut pair, true));
+    send(&mut pair, flag::SOLICITED);
+    assert_eq!(pair.nodes[1].engine.next_notice(), Some(Notice(cq)));
+    send(&mut pair, flag::SOLICITED);
+    send(&mut pair, 0);
+    assert!(is_told(&mut pair, true));
+    // Completions that go with their QP take nothing of this with them.
+    send(&mut pair, flag::SOLICITED);
+    pair.nodes[1].engine.modify_qp(qp, State::Reset, None).unwrap();
+    assert!(!is_told(&mut pair, false));
+    let attributes = pair.attributes(1);
+    pair.nodes[1].connect(&attributes);
+    pair.nodes[1].post_receive(2, &[]);
+    pair.nodes[1].engine.modify_qp(qp, State::Error, None).unwrap();
+    assert_eq!(pair.nodes[1].engine.next_notice(), Some(Notice(cq)));
+}
+
+#[test]
 fn regions_in_pages_are_as_good_as_those_in_one_piece() {
     let mut pair = Pair::connected(Service::Rc);
     let pages: Vec<u64> = [5, 9, 10, 7, 30].iter().map(|page| page << 12).collect();

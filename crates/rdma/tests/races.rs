@@ -8,6 +8,7 @@ use pair::{PD, Pair, work};
 
 const HERE: u64 = 0x1000;
 const THERE: u64 = 0x40000;
+const MS: u64 = 1_000_000;
 
 /// A pair whose second side has bound a window to [`THERE`].
 fn with_window(length: u64) -> (Pair, u32) {
@@ -177,6 +178,71 @@ fn a_qp_that_its_user_ends_answers_nothing_more_and_tells_its_peer() {
     assert_eq!(pair.nodes[0].sent()[0].status, Status::RemoteOperation);
     assert_eq!(pair.nodes[1].received()[0].status, Status::Flushed);
     assert_eq!(pair.nodes[1].engine.next_event(), None, "its user knows");
+}
+
+#[test]
+fn a_quiet_qp_that_its_user_ends_has_acknowledged_what_it_took_and_leaves_its_peer_alone() {
+    let quiet = |_, attributes| Attributes { is_quiet: true, question_us: 50, ..attributes };
+    let mut pair = Pair::with(Service::Rc, quiet);
+    pair.nodes[0].post_receive(7, &[]);
+    pair.nodes[1].post_receive(8, &[]);
+    pair.nodes[0].post(&work(SendOpcode::Send, 1));
+    pair.transmit(0);
+    while pair.carry(0) {}
+    // It has the message and has not said so yet.
+    assert_eq!(pair.nodes[1].received()[0].status, Status::Success);
+    let qp = pair.nodes[1].qp;
+    pair.nodes[1].engine.modify_qp(qp, State::Error, None).unwrap();
+    pair.run(10 * MS);
+    assert_eq!(pair.nodes[0].sent()[0].status, Status::Success);
+    assert!(pair.nodes[0].received().is_empty(), "its receive stays posted");
+    assert_eq!(pair.nodes[0].state(), State::Rts);
+    assert_eq!(pair.nodes[1].engine.counters().terminates_sent, 0);
+    // Who goes on sending to it hears of nobody.
+    pair.nodes[0].post(&work(SendOpcode::Send, 2));
+    pair.run(3000 * MS);
+    assert_eq!(pair.nodes[0].sent()[0].status, Status::RetriesExceeded);
+    assert_eq!(pair.nodes[0].received()[0].status, Status::Flushed);
+}
+
+#[test]
+fn a_read_of_a_quiet_qp_that_its_user_ended_fails_in_bounded_time() {
+    let quiet = |_, attributes| Attributes { is_quiet: true, question_us: 50, ..attributes };
+    let mut pair = Pair::with(Service::Rc, quiet);
+    let there = pair.nodes[1].all;
+    let sge = pair.nodes[0].sge(HERE, 64);
+    let read = SendWork { remote_to: THERE, remote_stag: there, sges: &[sge], ..work(SendOpcode::Read, 1) };
+    pair.nodes[0].post(&read);
+    pair.transmit(0);
+    while pair.carry(0) {}
+    let before = pair.nodes[0].ram.bytes.clone();
+    let qp = pair.nodes[1].qp;
+    pair.nodes[1].engine.modify_qp(qp, State::Error, None).unwrap();
+    pair.run(3000 * MS);
+    assert!(pair.nodes[0].ram.bytes == before, "it was answered");
+    assert_eq!(pair.nodes[0].sent()[0].status, Status::RetriesExceeded);
+    assert_eq!(pair.nodes[0].engine.deadline_ns(), None);
+}
+
+#[test]
+fn a_quiet_qp_tells_what_is_wrong_in_a_segment_and_not_what_went_wrong_here() {
+    let quiet = |_, attributes| Attributes { is_quiet: true, ..attributes };
+    // The peer's fault.
+    let mut pair = Pair::with(Service::Rc, quiet);
+    let (here, there) = (pair.nodes[0].all, pair.nodes[1].all);
+    let sge = pair.nodes[0].sge(HERE, 64);
+    let write = SendWork { remote_to: THERE, remote_stag: there, sges: &[sge], ..work(SendOpcode::Write, 1) };
+    pair.nodes[0].post(&SendWork { remote_stag: there ^ 1, ..write });
+    pair.settle();
+    assert_eq!(pair.nodes[0].sent()[0].status, Status::RemoteAccess);
+    assert_eq!(pair.nodes[1].engine.counters().terminates_sent, 1);
+    // Our own.
+    let mut pair = Pair::with(Service::Rc, quiet);
+    pair.nodes[0].engine.deregister(here).unwrap();
+    pair.nodes[0].post(&write);
+    pair.settle();
+    assert_eq!(pair.nodes[0].sent()[0].status, Status::LocalProtection);
+    assert_eq!([pair.nodes[0].state(), pair.nodes[1].state()], [State::Error, State::Rts]);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 mod pair;
 
 use etherslot_rdma::{
-    Access, Attributes, Event, Flag, PostError, SendOpcode, SendWork, Service, Sge, State, Status,
+    Access, Attributes, ControlError, CqId, Event, Flag, Layout, PostError, Region, SendOpcode, SendWork,
+    Service, Sge, State, Status,
 };
 use pair::{Node, PD, Pair, work};
 
@@ -241,6 +242,33 @@ fn a_completion_queue_that_overruns_ends_its_qps() {
 }
 
 #[test]
+fn a_completion_queue_that_is_given_room_keeps_what_it_has_and_does_not_overrun() {
+    let mut pair = Pair::connected(Service::Rc);
+    let cq = pair.nodes[0].engine.create_cq(2).unwrap();
+    let node = &mut pair.nodes[0];
+    let init = Node::init(Service::Rc, cq, node.receive_cq);
+    node.qp = node.engine.create_qp(&init).unwrap();
+    let attributes = pair.attributes(0);
+    pair.nodes[0].connect(&attributes);
+    for id in 0..8 {
+        if id == 2 {
+            pair.nodes[0].engine.resize_cq(cq, 5).unwrap();
+            // It does not get less.
+            pair.nodes[0].engine.resize_cq(cq, 1).unwrap();
+        }
+        pair.nodes[0].post(&work(SendOpcode::Nop, id));
+        pair.transmit(0);
+    }
+    let node = &mut pair.nodes[0];
+    assert_eq!((node.state(), node.engine.next_event()), (State::Rts, None));
+    node.send_cq = cq;
+    assert_eq!(node.sent().iter().map(|cqe| cqe.id).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    assert_eq!(node.engine.resize_cq(cq, 0), Err(ControlError::Invalid));
+    assert_eq!(node.engine.resize_cq(cq, usize::MAX), Err(ControlError::Invalid));
+    assert_eq!(node.engine.resize_cq(CqId(999), 8), Err(ControlError::Unknown));
+}
+
+#[test]
 fn a_flag_that_may_not_be_stored_fails_its_wqe() {
     let mut pair = Pair::connected(Service::Rc);
     let there = pair.nodes[1].all;
@@ -255,6 +283,28 @@ fn a_flag_that_may_not_be_stored_fails_its_wqe() {
     pair.settle();
     assert_eq!(pair.nodes[0].sent()[0].status, Status::LocalProtection);
     assert_eq!(pair.nodes[1].ram.bytes[0x8000..0x8004], *b"data");
+}
+
+#[test]
+fn a_flag_that_lies_askew_in_memory_fails_its_wqe() {
+    let layout = Layout::Direct { address: 0x9004 };
+    let region = Region { pd: PD, access: Access::LOCAL_WRITE, base: 0, length: 64, key: 1, layout };
+    for (to, status) in [(4, Status::LocalOperation), (8, Status::LocalProtection)] {
+        let mut pair = Pair::connected(Service::Rc);
+        let there = pair.nodes[1].all;
+        let stag = pair.nodes[0].engine.register(&region).unwrap();
+        let before = pair.nodes[0].ram.bytes.clone();
+        pair.nodes[0].post(&SendWork {
+            remote_to: 0x8000,
+            remote_stag: there,
+            inline: Some(b"data"),
+            local_flag: Some(Flag { stag, to, value: 1 }),
+            ..work(SendOpcode::Write, 1)
+        });
+        pair.settle();
+        assert_eq!(pair.nodes[0].sent()[0].status, status, "TO {to}");
+        assert!(pair.nodes[0].ram.bytes == before, "nothing is stored");
+    }
 }
 
 #[test]

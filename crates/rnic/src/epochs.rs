@@ -2,16 +2,17 @@
 
 /// A small generator (`SplitMix64`); it makes epochs distinct, not secret.
 #[derive(Debug)]
-pub(crate) struct Epochs(u64);
+pub struct Epochs(u64);
 
 impl Epochs {
     /// A generator that the caller's entropy starts.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next epoch, never 0.
-    pub(crate) fn next(&mut self) -> u32 {
+    #[allow(clippy::should_implement_trait)] // It has no end.
+    pub fn next(&mut self) -> u32 {
         loop {
             self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mut mixed = self.0;

@@ -11,5 +11,6 @@ mod link;
 mod peers;
 mod rnic;
 
+pub use epochs::Epochs;
 pub use link::Link;
 pub use rnic::{Counters, MAX_MESSAGE_BYTES, Options, Rnic};

@@ -201,6 +201,7 @@ impl Qp {
                 return;
             }
             Err(_) => {
+                shared.counters.dropped_denied += 1;
                 self.fail_receive(shared, Status::LocalProtection, Cause::LOCAL_CATASTROPHIC);
                 return;
             }
