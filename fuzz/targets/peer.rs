@@ -1,8 +1,8 @@
 //! Hostile peers, a hostile network and a hostile guest against the box and the host node, in virtual time.
 //!
 //! The first byte of an input says who takes part beside the two nodes and their guest: nobody, another host, another box in
-//! place of the box; whether the device is attached before it begins; and which mode the sessions have. What follows are
-//! steps: time passes, frames are delivered, dropped, doubled, replayed (those of earlier lives too), changed and sealed
+//! place of the box, another box beside it; whether the device is attached before it begins; whether devices reach other boxes; and which mode the
+//! sessions have. What follows are steps: time passes, frames are delivered, dropped, doubled, replayed (those of earlier lives too), changed and sealed
 //! again, or made up; peers in a session of their own say what they should not; the guest accesses whatever it wants;
 //! nodes die. Whatever happens, no node panics, works or waits without end, or grows, and every access of the guest is
 //! answered once and in time. When it is over, and nothing was heard for a while, the device is attached and works.
@@ -22,7 +22,8 @@ mod world;
 
 use etherslot_fuzz::Input;
 use etherslot_node::{Guest as _, Interrupts};
-use etherslot_session::Mode;
+use etherslot_session::{Config, Mode};
+use etherslot_wire::control::feature;
 use evil::{Evil, MANNERS};
 use guest::Machine;
 use libfuzzer_sys::fuzz_target;
@@ -35,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     let mut input = Input::new(input);
     let form = input.u8();
     let mode = if form & 16 == 0 { Mode::Selective } else { Mode::Classic };
-    let mut world = World::new(mode);
+    let mut world = World::new(mode, form & 32 != 0);
     let begins_well = form & 4 == 0;
     if begins_well {
         assert!(world.attach(), "the device is not attached to begin with");
@@ -46,7 +47,10 @@ fuzz_target!(|input: &[u8]| {
             // As itself, or as the host.
             let node = if form & 8 == 0 { EVIL } else { 2 };
             let epoch = world.other_epoch();
-            world.evil_host = Some(Evil::new(&session_config(EVIL, mode), node, true, now_ns, epoch));
+            // As a host, or as a box whose device comes in, and into which those of others do.
+            let features = if form & 64 == 0 { feature::BOXES } else { feature::JOINS };
+            let config = Config { features, ..session_config(EVIL, mode) };
+            world.evil_host = Some(Evil::new(&config, node, true, now_ns, epoch));
         }
         2 => {
             let epoch = world.other_epoch();

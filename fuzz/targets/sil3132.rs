@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
         act(&mut machine, &mut input);
     }
     machine.disk.heal();
-    let _ = machine.function.plug(0, drive(&machine.disk));
+    let _ = machine.stand.function.plug(0, drive(&machine.disk));
     machine.reset();
     start(&mut machine);
     let mut identify = [0; 20];
@@ -102,6 +102,6 @@ fn act(machine: &mut Machine<Sil3132>, input: &mut Input<'_>) {
             start(machine);
         }
         246..=250 => drop(machine.function.unplug(0)),
-        _ => drop(machine.function.plug(0, drive(&machine.disk))),
+        _ => drop(machine.stand.function.plug(0, drive(&machine.disk))),
     }
 }

@@ -24,6 +24,8 @@ pub use sessions::{Frames, NetworkCounters, Sessions};
 
 use std::collections::VecDeque;
 
+pub use etherslot_rdma::Whereabouts;
+
 use dma::{Dma, Mark, RingId};
 use etherslot_rdma::{Engine, Event, PeerId};
 use queue::{Pair, Ring};
@@ -191,7 +193,7 @@ impl Rnic {
         Ok(Self {
             engine: config.engine(),
             dma: Dma::new(config.qps as usize),
-            tables: Tables::new(&config),
+            tables: Tables::new(&config, sessions),
             pairs: (0..config.qps).map(|_| Pair::new()).collect(),
             cqs: vec![None; config.cqs as usize],
             srqs: (0..config.srqs).map(|_| (None, Ring::default())).collect(),

@@ -1,8 +1,9 @@
-//! A peer that speaks the session as it should, and says in it what it should not.
+//! A host or a box that speaks the session as it should, and says in it what it should not.
 
 use std::collections::VecDeque;
 
 use etherslot_session::{Config, Deliver, Heard, Listener, Session, State, parse_frame};
+use etherslot_wire::boxes::Join;
 use etherslot_wire::control::{AttachStatus, CONTROL_STREAM, Message};
 use etherslot_wire::frame::{Kind as FrameKind, MIN_FRAME_BYTES};
 use etherslot_wire::record::Kind;
@@ -152,6 +153,9 @@ impl Evil {
         let answer = match Message::parse(payload) {
             Some(Message::Attach { stream, .. }) => {
                 Message::Attached { stream, status: AttachStatus::Attached, port: PORT }
+            }
+            Some(Message::Join(Join { stream, .. })) => {
+                Message::Attached { stream, status: AttachStatus::Attached, port: FunctionId::default() }
             }
             Some(Message::HotReset) => Message::HotResetDone,
             Some(Message::Detach) => Message::Detached,

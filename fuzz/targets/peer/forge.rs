@@ -2,7 +2,9 @@
 
 use etherslot_fuzz::Input;
 use etherslot_wire::ahead::{Condition, Follow, Piece, PieceKind, Rule};
+use etherslot_wire::boxes::{Admit, Behind, Join, PORTS, Reach};
 use etherslot_wire::control::{AttachStatus, CloseReason, Hello, Message, Name};
+use etherslot_wire::discovery::Port;
 use etherslot_wire::frame::{Ack, CHECK_BYTES, Echo, Header, Kind, Sack, put_check};
 use etherslot_wire::record::{self, Record};
 use etherslot_wire::tlp::{
@@ -11,7 +13,7 @@ use etherslot_wire::tlp::{
 use etherslot_wire::{FunctionId, NodeId};
 
 use crate::engine::RING;
-use crate::world::{BAR_ADDRESS, DEVICE, STREAMS};
+use crate::world::{BAR_ADDRESS, DEVICE, EVIL, STREAMS};
 
 /// What somebody who listens knows of one direction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -169,7 +171,7 @@ pub fn tlp(input: &mut Input<'_>) -> Vec<u8> {
 pub fn message(input: &mut Input<'_>) -> Vec<u8> {
     let name = if input.once_in(8) { Name::new("another") } else { Name::new(DEVICE) };
     let name = name.expect("a name of letters");
-    let message = match input.u8() % 12 {
+    let message = match input.u8() % 17 {
         0..=2 => Message::Attach {
             name,
             stream: near(input, 1) as u16,
@@ -187,6 +189,23 @@ pub fn message(input: &mut Input<'_>) -> Vec<u8> {
         7 => Message::HotResetDone,
         8 => Message::Withdraw { rule: input.u8() % 4 },
         9 => Message::Domain { domain: u16::from(input.u8() % 3) },
+        10 => Message::ReadAhead(rule(input)),
+        12 => Message::Reach(reach(input)),
+        13 => Message::Reached { all: input.flag() },
+        14 => Message::Admit(Admit {
+            domain: u16::from(input.u8() % 3),
+            node: node(input),
+            epoch: epoch(input),
+            stream: input.one_of(&[1, 1, 2, STREAMS]),
+            function: function(input),
+        }),
+        15 => Message::Join(Join {
+            stream: input.one_of(&[1, 1, 2, STREAMS]),
+            host: node(input),
+            epoch: epoch(input),
+            of_stream: input.one_of(&[1, 1, 2, STREAMS]),
+        }),
+        16 => Message::Recall { window_ms: input.one_of(&[0, 0, 1, u16::MAX]) },
         _ => Message::ReadAhead(rule(input)),
     };
     let mut bytes = vec![0; Message::MAX_BYTES];
@@ -197,6 +216,30 @@ pub fn message(input: &mut Input<'_>) -> Vec<u8> {
         bytes[at] = input.u8();
     }
     bytes
+}
+
+/// Whoever a message may be about.
+fn node(input: &mut Input<'_>) -> NodeId {
+    NodeId([input.one_of(&[2, 2, EVIL, EVIL, 1, 9]); 16])
+}
+
+/// Of a session that a host says it has with a box: whoever says it is not asked for more.
+fn epoch(input: &mut Input<'_>) -> u32 {
+    if input.once_in(8) { input.u32() } else { input.one_of(&[7, 7, 7, 1 << 16, 2 << 16]) }
+}
+
+/// What lies in another box, most often where devices read and write.
+fn reach(input: &mut Input<'_>) -> Reach {
+    let window = input.u8() % 65;
+    let address = input.one_of(&[0, 0x1000, BAR_ADDRESS, u64::MAX - 0xFFF]);
+    let usual = input.one_of(&[0x1000, 0x10_0000]);
+    let bytes = near(input, usual);
+    let mut ports = [None; PORTS];
+    for port in ports.iter_mut().take(1 + input.below(PORTS)) {
+        *port = Some(Port::Ring(input.one_of(&[EVIL, EVIL, 1, 9]).into()));
+    }
+    let behind = Behind { address, bytes, node: node(input), ports };
+    Reach { window, behind: (!input.once_in(4)).then_some(behind) }
 }
 
 /// A rule of read-ahead, most often one that a host takes.

@@ -8,6 +8,7 @@ use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_session::{Config, Mode, State};
 use etherslot_wire::NodeId;
 use etherslot_wire::control::Name;
+use etherslot_wire::discovery::Port;
 
 use crate::engine::Engine;
 use crate::evil::Evil;
@@ -87,6 +88,8 @@ pub struct World {
     steps: u32,
     lives: u64,
     pub mode: Mode,
+    /// Devices reach those of other boxes.
+    joins: bool,
     heap_bytes: usize,
 }
 
@@ -103,25 +106,37 @@ pub fn session_config(node: u8, mode: Mode) -> Config {
     }
 }
 
-fn new_box(life: u64, mode: Mode) -> BoxNode<u8> {
+fn new_box(life: u64, mode: Mode, joins: bool) -> BoxNode<u8> {
     let endpoint = Box::new(Endpoint::new(Box::<Engine>::default(), EndpointConfig::default()));
     let name = Name::new(DEVICE).expect("a name of letters");
-    BoxNode::new(&session_config(BOX, mode), BoxLimits { sessions: 4 }, life, vec![(name, endpoint)])
+    let node =
+        BoxNode::new(&session_config(BOX, mode), BoxLimits { sessions: 4 }, life, vec![(name, endpoint)]);
+    let places = |port: &Port| match port {
+        Port::Ring(number) => vec![*number as u8],
+        _ => Vec::new(),
+    };
+    if joins { node.with_boxes(places) } else { node }
 }
 
-fn new_host(life: u64, mode: Mode) -> HostNode<u8> {
+fn new_host(life: u64, mode: Mode, joins: bool) -> HostNode<u8> {
     let name = Name::new(DEVICE).expect("a name of letters");
-    HostNode::new(session_config(HOST, mode), life, &[SlotConfig { name, address: BOX, hide_msix: false }])
+    let slot = SlotConfig { name, address: BOX, hide_msix: false };
+    let mut host = HostNode::new(session_config(HOST, mode), life, &[slot]);
+    if joins {
+        host.join_boxes(|address| Some(Port::Ring((*address).into())));
+        host.set_domain(0, 1);
+    }
+    host
 }
 
 impl World {
-    /// The nodes with sessions in `mode`, if they agree on it.
-    pub fn new(mode: Mode) -> Self {
+    /// The nodes with sessions in `mode`, if they agree on it; devices may reach other boxes.
+    pub fn new(mode: Mode, joins: bool) -> Self {
         let heap_bytes = heap::taken_bytes();
         Self {
             now_ns: MS,
-            box_node: new_box(1, mode),
-            host: new_host(2, mode),
+            box_node: new_box(1, mode, joins),
+            host: new_host(2, mode, joins),
             machine: Machine::new(),
             evil_host: None,
             evil_box: None,
@@ -133,6 +148,7 @@ impl World {
             steps: 0,
             lives: 2,
             mode,
+            joins,
             heap_bytes,
         }
     }
@@ -146,13 +162,13 @@ impl World {
 
     pub fn restart_box(&mut self) {
         self.lives += 1;
-        self.box_node = new_box(self.lives, self.mode);
+        self.box_node = new_box(self.lives, self.mode, self.joins);
         self.box_awake = true;
     }
 
     pub fn restart_host(&mut self) {
         self.lives += 1;
-        self.host = new_host(self.lives, self.mode);
+        self.host = new_host(self.lives, self.mode, self.joins);
         self.host_awake = true;
         self.machine.forget();
     }
@@ -350,6 +366,7 @@ impl World {
         self.run(SILENCE_NS);
         self.cut = false;
         assert_eq!(self.box_node.hosts().count(), 0, "a session outlives its host");
+        assert_eq!(self.box_node.boxes().count(), 0, "a session between boxes outlives the host");
         let connecting =
             |(_, session): (&u8, &etherslot_session::Session)| session.state() == State::Connecting;
         assert!(self.host.sessions().all(connecting), "a session outlives its box");

@@ -41,7 +41,9 @@ pub(crate) struct Interrupts {
     due: u32,
     /// Messages that were sent (IAC).
     pub(crate) asserted: u64,
+    /// The level that was asked for last, and that it is not told yet.
     intx: bool,
+    is_untold: bool,
     now_ns: u64,
 }
 
@@ -63,13 +65,14 @@ impl Interrupts {
             due: 0,
             asserted: 0,
             intx: false,
+            is_untold: false,
             now_ns: 0,
         }
     }
 
     /// All registers go back to their start; a level that is asserted is still to be taken back.
     pub(crate) fn reset(&mut self) {
-        *self = Self { intx: self.intx, now_ns: self.now_ns, ..Self::new() };
+        *self = Self { intx: self.intx, is_untold: self.is_untold, now_ns: self.now_ns, ..Self::new() };
     }
 
     fn is_multiple(&self) -> bool {
@@ -250,7 +253,7 @@ impl Interrupts {
         self.now_ns = bus.now_ns();
         match bus.interrupt_mode() {
             InterruptMode::Disabled => {
-                self.due = 0;
+                (self.due, self.is_untold) = (0, false);
                 false
             }
             InterruptMode::IntX => self.fire_level(bus),
@@ -298,16 +301,21 @@ impl Interrupts {
     /// A level: asserted, with its moderation, while a cause is there, and no longer.
     fn fire_level(&mut self, bus: &mut dyn Bus) -> bool {
         let wanted = self.is_asserted();
-        self.due = u32::from(wanted && !self.intx);
-        if wanted == self.intx || wanted && self.now_ns < self.quiet_until_ns[0] || !bus.set_intx(wanted) {
+        let is_new = wanted != self.intx;
+        if is_new && wanted && self.now_ns < self.quiet_until_ns[0] {
+            self.due = 1;
             return false;
         }
-        self.intx = wanted;
         self.due = 0;
-        if wanted {
+        if is_new || self.is_untold {
+            // Even where there is no room to tell it now, what was asked for last is what will be told.
+            self.is_untold = !bus.set_intx(wanted);
+            self.intx = wanted;
+        }
+        if is_new && wanted {
             self.told(0);
         }
-        true
+        is_new
     }
 
     /// When a vector that is due may be used.
@@ -318,7 +326,10 @@ impl Interrupts {
 
     /// Whether nothing has to be told.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.due == 0 && (self.intx || !self.is_asserted()) && (!self.intx || self.is_asserted())
+        self.due == 0
+            && !self.is_untold
+            && (self.intx || !self.is_asserted())
+            && (!self.intx || self.is_asserted())
     }
 }
 

@@ -50,7 +50,7 @@ impl Nvme {
         namespace.medium.peek(offset, bytes as usize).map(|_| offset)
     }
 
-    /// Whether a Read needs no Buf, as its data are in memory: then they are on their way from there.
+    /// Whether a Read needs no Buf, as its data are in memory: then they are on their way from there, once they may be.
     fn reads_in_place(&mut self, index: u16, nsid: u32, extent: &Extent) -> bool {
         let on_memory = self.on_memory(nsid, extent);
         if on_memory.is_none() {
@@ -59,9 +59,11 @@ impl Nvme {
         let slot = &mut self.slots[usize::from(index)];
         slot.on_medium = on_memory;
         slot.phase = Phase::Scatter;
-        if slot.transfer.wants_list().is_some() {
+        let (bytes, wants_list) = (slot.transfer.total(), slot.transfer.wants_list().is_some());
+        let waits = self.pass(index, nsid, bytes);
+        if wants_list {
             self.want_reading(index);
-        } else {
+        } else if !waits {
             self.want_writing(index);
         }
         true
@@ -141,8 +143,12 @@ impl Nvme {
     pub(super) fn gathered_io(&mut self, index: u16, nsid: u32, io: Io) {
         match io {
             Io::Write(_) if self.slots[usize::from(index)].on_medium.is_some() => {
-                let has_landed = self.land_rest(index);
-                self.end(index, if has_landed { Status::SUCCESS } else { Status::WRITE_FAULT });
+                let bytes = self.slots[usize::from(index)].transfer.total();
+                if !self.land_rest(index) {
+                    self.end(index, Status::WRITE_FAULT);
+                } else if !self.pass(index, nsid, bytes) {
+                    self.end(index, Status::SUCCESS);
+                }
             }
             Io::Write(extent) => match self.place(nsid, &extent) {
                 Ok(place) => {

@@ -37,6 +37,19 @@ impl Nvme {
         self.hand_over(nsid as usize - 1, request);
     }
 
+    /// Whether command `index` has to wait for the medium of namespace `nsid`, to which, or from which, its data go directly.
+    pub(super) fn pass(&mut self, index: u16, nsid: u32, bytes: u32) -> bool {
+        let medium = &mut self.namespaces[nsid as usize - 1].medium;
+        let waits = medium.pass(self.now_ns, u64::from(index), u64::from(bytes));
+        if waits {
+            let slot = &mut self.slots[usize::from(index)];
+            slot.phase = Phase::Media;
+            slot.media += 1;
+            self.media_outstanding += 1;
+        }
+        waits
+    }
+
     /// Flushes all media for no command. The number of them.
     pub(super) fn flush_all(&mut self) -> u32 {
         for at in 0..self.namespaces.len() {

@@ -29,6 +29,8 @@ pub(super) mod register {
     pub(crate) const LIMITS2: u64 = 0x03C;
     /// SMT, PBL, CMT, QPC, SRQ, PEER.
     pub(crate) const TABLES_AT: u64 = 0x040;
+    pub(crate) const SESSIONS: u64 = 0x058;
+    pub(crate) const SESSION_AT: u64 = 0x05C;
     pub(crate) const FENCE: u64 = 0x060;
     pub(crate) const QP_COMMAND: u64 = 0x064;
     pub(crate) const EVENTS: u64 = 0x070;
@@ -40,7 +42,7 @@ pub(super) mod register {
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"RNIC");
 pub(super) const VERSION: u32 = 1;
 /// All of them.
-pub(super) const FEATURES: u32 = 0x7FF;
+pub(super) const FEATURES: u32 = 0x1FFF;
 
 /// CONTROL.
 pub(super) mod control {

@@ -39,6 +39,13 @@ impl Rnic {
 
     /// A read of 4 or 8 bytes in BAR 4.
     pub(super) fn read_table(&mut self, offset: u64, data: &mut [u8]) {
+        if let Some((entry, at)) = self.tables.session(offset) {
+            let session = entry.checked_sub(1).map(|session| session as u16);
+            if let Some(from) = self.network.whereabouts(session).emit().get(at..at + data.len()) {
+                data.copy_from_slice(from);
+            }
+            return;
+        }
         let Some(Where { table, index, at }) = self.tables.find(offset) else { return };
         self.refresh(table, index);
         if let Some(from) = self.tables.entry(table, index).get(at..at + data.len()) {
@@ -208,20 +215,31 @@ impl Rnic {
     /// Sessions that came, went, or were replaced.
     pub(super) fn look_at_links(&mut self) {
         for index in 0..self.peers.len() {
-            let Some(peer) = &mut self.peers[index] else { continue };
-            let link = self.network.link(peer.session);
-            let before = std::mem::replace(&mut peer.link, link);
-            if link == before {
-                continue;
-            }
-            let was_up = matches!(before, Link::Up(_));
-            if was_up || link == Link::Down {
-                self.engine.lose_peer(PeerId(index as u16));
-            }
-            if link != Link::Down {
-                self.engine.find_peer(PeerId(index as u16));
-            }
+            self.look_at_link(index);
         }
+    }
+
+    fn look_at_link(&mut self, index: usize) {
+        let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else { return };
+        let link = self.network.link(peer.session);
+        let before = std::mem::replace(&mut peer.link, link);
+        if link == before {
+            return;
+        }
+        let was_up = matches!(before, Link::Up(_));
+        if was_up || link == Link::Down {
+            self.engine.lose_peer(PeerId(index as u16));
+        }
+        if link != Link::Down {
+            self.engine.find_peer(PeerId(index as u16));
+        }
+    }
+
+    /// A QP is to speak with a peer: one that was lost is looked for anew.
+    fn seek(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get(usize::from(id.0)).copied().flatten() else { return };
+        self.network.seek(peer.session);
+        self.look_at_link(usize::from(id.0));
     }
 
     /// `QP_COMMAND`.
@@ -275,8 +293,12 @@ impl Rnic {
                 if known.is_none() && !is_datagram {
                     return false;
                 }
+                if !is_datagram {
+                    self.seek(peer);
+                }
                 let done = self.engine.modify_qp(number, State::Rtr, Some(&context.attributes)).is_ok();
-                if done && !is_datagram && known.is_some_and(|peer| peer.link == Link::Down) {
+                let link = self.peers.get(usize::from(peer.0)).copied().flatten().map(|peer| peer.link);
+                if done && !is_datagram && link == Some(Link::Down) {
                     self.engine.lose_peer(peer);
                 }
                 done

@@ -29,6 +29,10 @@ impl Wire for Sessions<'_> {
         self.session(peer).map_or(0, |session| self.network.room(session, stream, want))
     }
 
+    fn datagram_room(&mut self, peer: PeerId, stream: u16, want: usize) -> usize {
+        self.session(peer).map_or(0, |session| self.network.datagram_room(session, stream, want))
+    }
+
     fn send(
         &mut self,
         peer: PeerId,
@@ -192,16 +196,22 @@ impl Rnic {
             let Self { dma, engine, pairs, srqs, .. } = self;
             let mut broken = None;
             let was_one = dma.next_fetched(|id, life, data| {
-                let (ring, most, number) = match id {
+                let (ring, most, until, number) = match id {
                     RingId::Send(place) => {
                         let pair = &mut pairs[usize::from(place)];
-                        (&mut pair.sq, SEND_BLOCKS, pair.number)
+                        let until = pair.sq_until();
+                        (&mut pair.sq, SEND_BLOCKS, until, pair.number)
                     }
                     RingId::Receive(place) => {
                         let pair = &mut pairs[usize::from(place)];
-                        (&mut pair.rq, RECEIVE_BLOCKS, pair.number)
+                        let until = pair.rq.producer;
+                        (&mut pair.rq, RECEIVE_BLOCKS, until, pair.number)
                     }
-                    RingId::Shared(srq) => (&mut srqs[usize::from(srq)].1, RECEIVE_BLOCKS, None),
+                    RingId::Shared(srq) => {
+                        let ring = &mut srqs[usize::from(srq)].1;
+                        let until = ring.producer;
+                        (ring, RECEIVE_BLOCKS, until, None)
+                    }
                 };
                 if ring.life != life {
                     return;
@@ -211,7 +221,7 @@ impl Rnic {
                     broken = Some(id);
                     return;
                 };
-                ring.take(data, most, |wqe| {
+                ring.take(data, most, until, |wqe| {
                     let poison;
                     let wqe = match wqe {
                         Wqe::Whole(blocks) => blocks.as_flattened(),

@@ -1,5 +1,7 @@
 //! The way from one RNIC to the others: sessions, which the owner of the Function provides.
 
+use etherslot_rdma::Whereabouts;
+
 /// A session, as an RNIC sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
@@ -23,6 +25,15 @@ pub trait Network {
     /// How a session is.
     fn link(&self, session: u16) -> Link;
 
+    /// Where the peer of a session is reached; `None`: where this RNIC is.
+    fn whereabouts(&self, _session: Option<u16>) -> Whereabouts {
+        Whereabouts::Untold
+    }
+
+    /// Somebody is about to speak with the peer of a session. One that is not up is to be looked for from now on for as long as a peer
+    /// may be silent.
+    fn seek(&mut self, _session: u16) {}
+
     /// Takes what has come and lets time pass. True if something was done.
     fn poll(&mut self, now_ns: u64) -> bool;
 
@@ -34,6 +45,11 @@ pub trait Network {
 
     /// Bytes of the longest segment that can be sent now; 0 if none ([`etherslot_rdma::Wire::room`]).
     fn room(&mut self, session: u16, stream: u16, want: usize) -> usize;
+
+    /// The same of datagrams, which are not cut ([`etherslot_rdma::Wire::datagram_room`]).
+    fn datagram_room(&mut self, session: u16, stream: u16, want: usize) -> usize {
+        self.room(session, stream, want)
+    }
 
     /// Sends a segment ([`etherslot_rdma::Wire::send`]).
     fn send(

@@ -38,7 +38,7 @@ pub(super) struct Ring {
 pub(super) enum Wqe<'a> {
     /// Whole blocks, as many as it says.
     Whole(&'a [Block]),
-    /// It says that it has none, or too many: where the next one is cannot be known.
+    /// It says that it has none, too many, or more than were handed over: where the next one is cannot be known.
     Bad(u64),
 }
 
@@ -109,25 +109,32 @@ impl Ring {
         self.under_way = (bytes / BLOCK_BYTES) as u16;
     }
 
-    /// It has come: hands over each WQE.
-    pub(super) fn take(&mut self, data: &[u8], most: usize, mut each: impl FnMut(Wqe<'_>)) {
+    /// It has come: hands over each WQE, of at most `most` blocks. Those before `until` were handed over together.
+    pub(super) fn take(&mut self, data: &[u8], most: usize, until: u16, mut each: impl FnMut(Wqe<'_>)) {
         self.fetched = self.fetched.wrapping_add(self.under_way);
         self.under_way = 0;
         for block in data.as_chunks::<BLOCK_BYTES>().0 {
             self.part.push(*block);
             let blocks = usize::from(self.part[0][2]);
             if blocks == 0 || blocks > most {
-                let id = u64::from_le_bytes(self.part[0][8..16].try_into().unwrap_or_default());
-                self.is_broken = true;
-                self.part.clear();
-                each(Wqe::Bad(id));
-                return;
+                return self.give_up(each);
             }
             if self.part.len() == blocks {
                 each(Wqe::Whole(&self.part));
                 self.part.clear();
             }
         }
+        if self.has_part() && self.fetched == until {
+            self.give_up(each);
+        }
+    }
+
+    /// The WQE that has come, as far as it has, is none.
+    fn give_up(&mut self, mut each: impl FnMut(Wqe<'_>)) {
+        let id = u64::from_le_bytes(self.part[0][8..16].try_into().unwrap_or_default());
+        self.is_broken = true;
+        self.part.clear();
+        each(Wqe::Bad(id));
     }
 }
 

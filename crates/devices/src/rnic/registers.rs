@@ -59,6 +59,8 @@ impl Rnic {
                 if offset == register::MISS { miss as u32 } else { (miss >> 32) as u32 }
             }
             register::TABLES_AT..0x058 => self.tables.place((offset - register::TABLES_AT) as usize / 4),
+            register::SESSIONS => u32::from(self.network.sessions()),
+            register::SESSION_AT => self.tables.sessions_at(),
             register::COUNTERS.. => {
                 let mut counters = self.engine.counters().named();
                 let value =

@@ -6,17 +6,15 @@
 
 use std::collections::VecDeque;
 
+use etherslot_rdma::{PeerId, Whereabouts, Wire};
+use etherslot_rnic::{Epochs, Link as Way};
 use etherslot_session::{Config, Deliver, Heard, Listener, Session, State, parse_frame};
 use etherslot_wire::control::CloseReason;
 use etherslot_wire::frame::{Kind as FrameKind, MIN_FRAME_BYTES};
-use etherslot_wire::record::{HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES};
+use etherslot_wire::record::Kind;
 
 use super::network::{Link, Network};
 
-/// What is left of a frame is worth filling from so many bytes on.
-const WORTH_BYTES: usize = 256;
-/// What a frame has around a record of its own (docs/wire.md, section 2).
-const FRAME_BYTES: usize = 96;
 /// After a session has ended, the next attempt comes this much later.
 const RETRY_NS: u64 = 50_000_000;
 
@@ -30,6 +28,11 @@ pub trait Frames<A> {
 
     /// Sends frames; how many, from the first on, were taken.
     fn send(&mut self, to: &A, frames: &[&[u8]]) -> usize;
+
+    /// What drivers are told of where an address is; `None`: of our own.
+    fn whereabouts(&self, _address: Option<&A>) -> Whereabouts {
+        Whereabouts::Untold
+    }
 }
 
 /// What was counted.
@@ -116,7 +119,7 @@ struct Core<A> {
     /// The answer to a Hello, until it has been taken.
     reply: Option<(A, usize)>,
     reply_bytes: [u8; MIN_FRAME_BYTES],
-    epochs: u64,
+    epochs: Epochs,
     lives: u64,
     scratch: Vec<u8>,
     counters: NetworkCounters,
@@ -134,7 +137,7 @@ impl<A: Copy + Eq, F: Frames<A>> Sessions<A, F> {
             inbox: Inbox::default(),
             reply: None,
             reply_bytes: [0; MIN_FRAME_BYTES],
-            epochs: seed,
+            epochs: Epochs::new(seed),
             lives: 0,
             scratch: Vec::new(),
             counters: NetworkCounters::default(),
@@ -149,15 +152,12 @@ impl<A: Copy + Eq, F: Frames<A>> Sessions<A, F> {
 }
 
 impl<A: Copy + Eq> Core<A> {
-    /// An epoch that no session of ours has (`SplitMix64`): they are distinct, not secret.
+    /// An epoch that no session of ours has.
     fn epoch(&mut self) -> u32 {
         loop {
-            self.epochs = self.epochs.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mixed = (self.epochs ^ self.epochs >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-            let epoch = (mixed >> 32) as u32;
+            let epoch = self.epochs.next();
             let is_known = self.peers.iter().flat_map(Peer::sessions).any(|session| session.epoch() == epoch);
-            if epoch != 0 && !is_known && !self.listener.is_half_open(epoch) {
+            if !is_known && !self.listener.is_half_open(epoch) {
                 return epoch;
             }
         }
@@ -189,11 +189,15 @@ impl<A: Copy + Eq> Core<A> {
             Heard::Accept(session) => {
                 self.counters.sessions_up += 1;
                 let peer = &mut self.peers[at];
-                // It has begun a new life: what we had with it is over.
                 if peer.theirs.replace(session).is_some()
                     && let Some(ours) = &mut peer.ours
                 {
+                    // It has begun a new life: what we had with it is over.
                     ours.close(CloseReason::Shutdown);
+                } else if peer.is_unheard() {
+                    // It is there, so it can be greeted again at once.
+                    peer.ours = None;
+                    peer.retry_ns = now_ns;
                 }
             }
             Heard::Dropped(_) => self.counters.foreign_frames += 1,
@@ -248,20 +252,41 @@ impl<A: Copy + Eq> Core<A> {
     }
 
     /// The session that we send on, if it is up; and a stream of it.
-    fn way(&mut self, session: u16, stream: u16) -> Option<(&mut Session, u16)> {
+    fn way(&mut self, session: u16, stream: u16) -> (Way<'_>, u16) {
         let streams = self.config.streams.max(2);
-        let peer = self.peers.get_mut(usize::from(session))?;
-        let ours = peer.ours.as_deref_mut().filter(|ours| ours.state() == State::Up)?;
+        let peer = self.peers.get_mut(usize::from(session));
+        let session = peer.and_then(|peer| peer.ours.as_deref_mut());
         // The driver chooses any number; the first stream is the sessions' own.
-        Some((ours, 1 + stream.wrapping_sub(1) % (streams - 1)))
+        (Way { session, scratch: &mut self.scratch }, 1 + stream.wrapping_sub(1) % (streams - 1))
+    }
+
+    /// Begins anew to look for a peer that has not answered.
+    fn seek(&mut self, session: u16) {
+        let Some(peer) = self.peers.get_mut(usize::from(session)) else { return };
+        if peer.is_unheard() {
+            peer.ours = None;
+            peer.retry_ns = 0;
+            peer.link = Link::Coming;
+        }
     }
 }
+
+/// All segments of a call go on one session, whichever peer is said.
+const ANY: PeerId = PeerId(0);
 
 fn is_dead(session: &Session) -> bool {
     matches!(session.state(), State::Dead(_))
 }
 
 impl<A> Peer<A> {
+    /// Whether our session, if there is one, is to be opened and nothing has come in answer.
+    fn is_unheard(&self) -> bool {
+        let is_unheard = |ours: &Session| {
+            ours.peer().is_none() && matches!(ours.state(), State::Connecting | State::Dead(_))
+        };
+        self.ours.as_deref().is_none_or(is_unheard)
+    }
+
     fn sessions(&self) -> impl Iterator<Item = &Session> {
         self.ours.as_deref().into_iter().chain(self.theirs.as_deref())
     }
@@ -305,14 +330,28 @@ impl<A: Copy + Eq, F: Frames<A>> Network for Sessions<A, F> {
         self.core.inbox.pop();
     }
 
-    fn room(&mut self, session: u16, stream: u16, want: usize) -> usize {
-        let Some((session, stream)) = self.core.way(session, stream) else { return 0 };
-        let left = session.room_for(stream);
-        if left == 0 {
-            return 0;
+    fn whereabouts(&self, session: Option<u16>) -> Whereabouts {
+        match session {
+            None => self.frames.whereabouts(None),
+            Some(session) => match self.core.peers.get(usize::from(session)) {
+                Some(peer) => self.frames.whereabouts(Some(&peer.address)),
+                None => Whereabouts::Untold,
+            },
         }
-        let whole = ((session.frame_bytes() - FRAME_BYTES) & !3) - HEADER_BYTES;
-        if left >= want.min(WORTH_BYTES) { left.min(MAX_PAYLOAD_BYTES) } else { whole.min(MAX_PAYLOAD_BYTES) }
+    }
+
+    fn seek(&mut self, session: u16) {
+        self.core.seek(session);
+    }
+
+    fn room(&mut self, session: u16, stream: u16, want: usize) -> usize {
+        let (mut way, stream) = self.core.way(session, stream);
+        way.room(ANY, stream, want)
+    }
+
+    fn datagram_room(&mut self, session: u16, stream: u16, want: usize) -> usize {
+        let (mut way, stream) = self.core.way(session, stream);
+        way.datagram_room(ANY, stream, want)
     }
 
     fn send(
@@ -323,19 +362,8 @@ impl<A: Copy + Eq, F: Frames<A>> Network for Sessions<A, F> {
         data_len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> bool {
-        let total = head.len() + data_len;
-        let mut scratch = std::mem::take(&mut self.core.scratch);
-        let sent = self.core.way(session, stream).is_some_and(|(session, stream)| {
-            if total <= session.room_for(stream) {
-                let data = head.len()..total;
-                return session.send_filled(Kind::Ddp, stream, head, data, total, fill).unwrap_or(false);
-            }
-            scratch.clear();
-            scratch.resize(data_len, 0);
-            fill(&mut scratch) && session.send(Kind::Ddp, stream, head, 0, &scratch, total).is_ok()
-        });
-        self.core.scratch = scratch;
-        sent
+        let (mut way, stream) = self.core.way(session, stream);
+        way.send(ANY, stream, head, data_len, fill)
     }
 
     fn flush(&mut self, now_ns: u64) -> bool {

@@ -1,6 +1,6 @@
 //! The tables of BAR 4: where they are, their bytes, and what an entry says (docs/rnic.md, section 3).
 
-use etherslot_rdma::{Access, Attributes, CqId, Init, Pd, PeerId, Placed, Qpn, Service, SrqId};
+use etherslot_rdma::{Access, Attributes, CqId, Init, Pd, PeerId, Placed, Qpn, Service, SrqId, Whereabouts};
 
 use super::Config;
 use super::bits::{u32_le, u64_le};
@@ -42,6 +42,8 @@ pub(super) struct Where {
 pub(super) const VALID: u32 = 1;
 /// Of a peer.
 pub(super) const PEER_VALID: u32 = 1 << 31;
+/// Of a QPC, in byte 40.
+const QUIET: u32 = 1 << 12;
 /// Of an STag.
 const WINDOW: u32 = 1 << 1;
 const ZERO_BASED: u32 = 1 << 2;
@@ -53,10 +55,13 @@ pub(super) struct Tables {
     bytes: Vec<u8>,
     /// Of each table: where it begins, and its entries.
     places: [(usize, usize); 6],
+    /// Entries of the session table, which is behind the others and is the network's to tell.
+    sessions: usize,
 }
 
 impl Tables {
-    pub(super) fn new(config: &Config) -> Self {
+    /// For so many sessions.
+    pub(super) fn new(config: &Config, sessions: u16) -> Self {
         let entries = [config.stags, config.pages, config.cqs, config.qps, config.srqs, config.peers]
             .map(|count| count as usize);
         let mut end = 0;
@@ -65,12 +70,25 @@ impl Tables {
             end += (entries[at] * ALL[at].entry_bytes()).next_multiple_of(4096);
             (start, entries[at])
         });
-        Self { bytes: vec![0; end], places }
+        // The RNIC itself is the first.
+        Self { bytes: vec![0; end], places, sessions: usize::from(sessions) + 1 }
+    }
+
+    /// Where the session table begins.
+    pub(super) fn sessions_at(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
+    /// Which entry of the session table an offset in the BAR is of, and where in it.
+    pub(super) fn session(&self, offset: u64) -> Option<(usize, usize)> {
+        let within = usize::try_from(offset).ok()?.checked_sub(self.bytes.len())?;
+        let entry = within / Whereabouts::BYTES;
+        (entry < self.sessions).then_some((entry, within % Whereabouts::BYTES))
     }
 
     /// Bytes of the BAR.
     pub(super) fn bar_bytes(&self) -> u64 {
-        self.bytes.len().next_power_of_two() as u64
+        (self.bytes.len() + self.sessions * Whereabouts::BYTES).next_power_of_two() as u64
     }
 
     /// Where a table begins.
@@ -229,7 +247,7 @@ pub(super) fn context(entry: &[u8]) -> Option<Context> {
     let service = match first >> 4 & 3 {
         0 => Service::Rc,
         1 => Service::Uc,
-        2 => Service::Ud,
+        3 => Service::Ud,
         _ => return None,
     };
     let (sq_log2, rq_log2) = (word(12) >> 16 & 0xFF, word(12) >> 24);
@@ -267,6 +285,7 @@ pub(super) fn context(entry: &[u8]) -> Option<Context> {
         first_expected: word(52),
         q_key: word(56),
         question_us: word(60),
+        is_quiet: word(40) & QUIET != 0,
     };
     Some(Context {
         number: Qpn(half(2)),

@@ -405,9 +405,10 @@ impl Disk {
         }
     }
 
-    /// A queued command has failed, or something else came while there were some: all of them are given up.
+    /// A queued command has failed, or something else came while there were some: all of them are given up. What fails after the first
+    /// does so because of it, and is not what the host is told of.
     pub(crate) fn queue_failed(&mut self, tag: Option<u8>, registers: Registers) {
-        self.queued_error = Some((tag, registers));
+        self.queued_error.get_or_insert((tag, registers));
     }
 
     /// Takes back what the medium does not have yet: `each` gets the Bufs.

@@ -154,3 +154,24 @@ fn without_room_an_interrupt_waits_and_is_not_lost() {
     driver.run();
     assert_eq!(driver.bus.sent, [0]);
 }
+
+#[test]
+fn of_levels_that_wait_for_room_the_last_one_holds() {
+    let mut driver = Driver::new();
+    driver.bus.mode = InterruptMode::IntX;
+    driver.set(reg::IMS, 4);
+    driver.set(reg::ICS, 4);
+    driver.run();
+    assert!(driver.bus.intx);
+    driver.bus.interrupt_room = 0;
+    driver.get(reg::ICR);
+    driver.step();
+    driver.set(reg::ICS, 4);
+    driver.step();
+    driver.bus.interrupt_room = usize::MAX;
+    driver.run();
+    assert!(driver.bus.intx);
+    driver.get(reg::ICR);
+    driver.run();
+    assert!(!driver.bus.intx && driver.nic_deadline_ns().is_none());
+}

@@ -136,7 +136,8 @@ impl Bus for TestBus {
     }
 
     fn set_intx(&mut self, asserted: bool) -> bool {
+        // What has to wait for room is not forgotten.
         self.intx = asserted;
-        true
+        Self::take(&mut self.interrupt_room, 1) != 0
     }
 }

@@ -2,11 +2,17 @@
 
 use crate::harness::*;
 use etherslot_devices::nvme::{Config, Namespace};
+use etherslot_storage::Medium;
+use etherslot_storage::paced::{Paced, Rate};
 use etherslot_storage::ram::RamMedium;
+use std::num::NonZeroU64;
 
 fn host(block_bytes: u32) -> Host {
-    let medium = RamMedium::new(4 << 20, false).unwrap();
-    let namespaces = vec![Namespace::new(Box::new(medium), block_bytes)];
+    host_on(Box::new(RamMedium::new(4 << 20, false).unwrap()), block_bytes)
+}
+
+fn host_on(medium: Box<dyn Medium>, block_bytes: u32) -> Host {
+    let namespaces = vec![Namespace::new(medium, block_bytes)];
     let disk = disk(1 << 20);
     let mut host = Host::new(Config { namespaces, ..config(&disk, 512) });
     host.enable();
@@ -38,6 +44,34 @@ fn what_is_written_is_read_back_through_any_shortage_of_room() {
         assert_eq!(completions[0].status, status::SUCCESS);
         assert!(host.memory(back, data.len()) == data, "seed {seed}");
     }
+}
+
+#[test]
+fn a_medium_with_a_rate_is_read_and_written_in_place_and_in_its_time() {
+    const BYTES: usize = 256 << 10;
+    let rate = Rate::new(NonZeroU64::new(BYTES as u64 * 1000).unwrap());
+    let medium = Paced::new(Box::new(RamMedium::new(4 << 20, false).unwrap()), rate);
+    let mut host = host_on(Box::new(medium), 4096);
+    let data = pattern(BYTES, 1);
+    let mut last_ns = host.bus.now_ns;
+    let mut took_its_time = |host: &Host| {
+        let span_ns = host.bus.now_ns - std::mem::replace(&mut last_ns, host.bus.now_ns);
+        assert!((1_000_000..1_100_000).contains(&span_ns), "{span_ns}");
+    };
+    assert_eq!(host.write_blocks(3, &data, 4096), status::SUCCESS);
+    took_its_time(&host);
+    let back = host.alloc(BYTES);
+    let (first, second) = host.prps(back, BYTES);
+    assert_eq!(host.io(Entry::blocks(READ, 3, (BYTES / 4096) as u32).prps(first, second)), status::SUCCESS);
+    took_its_time(&host);
+    assert!(host.memory(back, BYTES) == data);
+    // A reset ends what waits for its time.
+    host.submit(1, Entry::blocks(READ, 3, (BYTES / 4096) as u32).prps(first, second));
+    host.steps(3);
+    host.disable();
+    host.enable();
+    host.create_pair(1, 16);
+    assert_eq!(host.io(Entry::blocks(READ, 3, (BYTES / 4096) as u32).prps(first, second)), status::SUCCESS);
 }
 
 #[test]

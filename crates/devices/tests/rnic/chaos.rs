@@ -195,7 +195,7 @@ pub(crate) fn act(world: &mut World, choose: Choose<'_>) {
 
 /// Two RNICs with QPs of all kinds.
 pub(crate) fn begin() -> World {
-    World::new(&[(2, 0, 0), (3, 0, 1 << 6), (4, 2, 0), (5, 1, 0)])
+    World::new(&[(2, 0, 0), (3, 0, 1 << 6), (4, 3, 0), (5, 1, 0)])
 }
 
 /// After whatever happened, a reset makes all good.

@@ -3,9 +3,10 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::Ipv6Addr;
 use std::rc::Rc;
 
-use etherslot_devices::rnic::{Config, Link, Network, Rnic};
+use etherslot_devices::rnic::{Config, Link, Network, Rnic, Whereabouts};
 use etherslot_pci::function::{Fault, Function, ResetKind};
 use etherslot_rdma::{BLOCK_BYTES, ReceiveWork, SendWork, Sge};
 
@@ -38,6 +39,13 @@ impl Network for End {
 
     fn link(&self, _session: u16) -> Link {
         self.out.borrow().link.unwrap_or(Link::Up(1))
+    }
+
+    fn whereabouts(&self, session: Option<u16>) -> Whereabouts {
+        match session {
+            None => Whereabouts::Ethernet([2, 0, 0, 0, 0, 1]),
+            Some(session) => Whereabouts::Udp { ip: Ipv6Addr::LOCALHOST, port: 4790 + session },
+        }
     }
 
     fn poll(&mut self, _now_ns: u64) -> bool {

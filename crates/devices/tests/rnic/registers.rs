@@ -14,7 +14,7 @@ fn registers_say_what_there_is() {
         (0x004, 1),
         (0x008, 0),
         (0x00C, 1),
-        (0x010, 0x7FF),
+        (0x010, 0x1FFF),
         (0x020, 8),
         (0x024, 8),
         (0x028, 4),
@@ -116,6 +116,24 @@ fn states_change_as_they_may_and_no_other_way() {
     host.write32(0, 8, 0);
     assert_eq!(host.state(2), 0, "without ENABLE all are in RESET");
     assert!(!host.command(2, 1));
+}
+
+#[test]
+fn the_session_table_says_where_nodes_are_and_is_nobodys_to_write() {
+    let mut world = World::cold();
+    let host = &mut world.hosts[0];
+    let (sessions, table) = (host.read32(0, 0x058), u64::from(host.read32(0, 0x05C)));
+    assert_eq!(sessions, 1);
+    assert!(table > host.entry_at(5, 0), "it is behind the others");
+    for _ in 0..2 {
+        // The RNIC's own entry, on an Ethernet; that of the peer, UDP.
+        assert_eq!([0, 8, 16, 24].map(|at| host.read64(4, table + at)), [2, 0, 0x0100_0000_0002, 0]);
+        assert_eq!([32, 48, 56].map(|at| host.read64(4, table + at)), [4790 << 16 | 1, 0, 1 << 56]);
+        assert_eq!(host.read32(4, table + 60), 1 << 24);
+        assert_eq!(host.read64(4, table + 64), 0, "there is no more");
+        host.rnic.bar_write(4, table, &[0xFF; 8]);
+        host.rnic.bar_write(4, table + 32, &[0xFF; 8]);
+    }
 }
 
 #[test]

@@ -42,6 +42,32 @@ fn a_write_of_many_segments_arrives_whole_and_completes_behind_an_interrupt() {
 }
 
 #[test]
+fn a_work_request_handed_over_in_part_fails_and_nothing_behind_it_is_read() {
+    let mut world = World::ready();
+    let host = &mut world.hosts[0];
+    let sges = [Sge { to: FREE, stag: ALL, length: 8 }; 3];
+    let work = SendWork {
+        flags: SIGNALED,
+        id: 5,
+        remote_to: FREE,
+        remote_stag: ALL,
+        sges: &sges,
+        ..SendWork::default()
+    };
+    let mut wqe = [0; SendWork::MAX_BYTES];
+    let bytes = SendWork { opcode: SendOpcode::Write, ..work }.emit(&mut wqe).expect("two blocks");
+    assert_eq!(bytes, 128);
+    host.memory(crate::pair::Host::sq_at(2), bytes).copy_from_slice(&wqe[..bytes]);
+    host.write32(2, 2 * 4096, 1);
+    world.settle();
+    assert_eq!(world.hosts[0].completions(0), [(5, 2)]);
+    assert_eq!(world.hosts[0].state(2), 6);
+    world.hosts[0].write32(2, 2 * 4096, 2);
+    world.settle();
+    assert_eq!(world.hosts[0].completions(0), []);
+}
+
+#[test]
 fn sends_reads_and_atomics_do_what_they_say() {
     let mut world = World::ready();
     for (at, bytes) in [0, 1, 63, 64, 1396, 4096, 50_000].into_iter().enumerate() {

@@ -207,7 +207,7 @@ fn commands_wait_for_start_and_go_with_it() {
 }
 
 /// A disk that takes its time.
-fn slow() -> (Host, Disk) {
+pub(crate) fn slow() -> (Host, Disk) {
     let latency = Latency { read_ns: 1_000_000, write_ns: 1_000_000, ..Latency::default() };
     let disk = Disk::new(Options { bytes: 1 << 20, latency, ..Options::default() });
     let mut host = Host::new(vec![Some(drive(&disk))]);

@@ -1,6 +1,8 @@
 //! Errors of the medium, as the host is told of them (ACS-3, 6; SATA 3.x, 13.6.3).
 
+use crate::ahci::slow;
 use crate::host::{Command, DATA, Host};
+use etherslot_pci::function::Function;
 use etherslot_storage::MediumError;
 use etherslot_storage::memory::FaultOn;
 
@@ -56,6 +58,29 @@ fn a_failed_queued_command_ends_all_and_its_log_tells_which_it_was() {
     host.issue(9, &Command::queued(false, 9, 0x30, 8).data(DATA, 4096));
     host.run();
     assert_eq!(host.port(0x34), 0);
+}
+
+/// The disk refuses what comes after the error; that is no other error to tell of.
+#[test]
+fn the_log_tells_of_the_first_failure_whenever_another_command_comes() {
+    for moment in 0..12 {
+        let (mut host, disk) = slow();
+        disk.fail(FaultOn::Read, 0x30 * 512..0x31 * 512, MediumError::Failed, 1);
+        host.issue(9, &Command::queued(false, 9, 0x30, 8).data(DATA, 4096));
+        for _ in 0..20 {
+            host.step();
+        }
+        host.issue(17, &Command::queued(false, 17, 0x100, 8).data(DATA + 4096, 4096));
+        for _ in 0..moment {
+            host.step();
+        }
+        host.bus.now_ns = host.ahci.deadline_ns().expect("the medium is at it");
+        host.run();
+        assert_ne!(host.port(0x10) & 1 << 30, 0, "PxIS.TFES");
+        host.restart();
+        let log = host.read_log(0x10);
+        assert_eq!((log[0], log[3]), (9, 0x40), "moment {moment}");
+    }
 }
 
 #[test]
