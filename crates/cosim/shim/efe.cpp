@@ -1,4 +1,4 @@
-// es_efe of 64 bit as a C library: one call a clock, all pins in two structs (crates/cosim/src/pins.rs has the same).
+// es_efe of 64 bit as a C library: one call a clock, all pins in two structs (crates/cosim/src/efe.rs has the same).
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -10,6 +10,7 @@ struct Inputs {
     uint64_t s_data, mac_in_data;
     uint32_t node[4];
     uint32_t fresh;
+    uint32_t features;
     uint8_t s_keep, s_last, s_valid;
     uint8_t m_ready;
     uint8_t mac_in_keep, mac_in_user, mac_in_last, mac_in_valid;
@@ -20,6 +21,7 @@ struct Inputs {
 struct Outputs {
     uint64_t m_data, mac_out_data;
     uint32_t stats[15];
+    uint32_t agreed;
     uint16_t body_bytes;
     uint8_t s_ready;
     uint8_t m_keep, m_last, m_valid;
@@ -53,6 +55,7 @@ extern "C" void efe_clock(Efe *efe, const Inputs *in, Outputs *out) {
     t.want_classic = in->want_classic;
     for (int i = 0; i < 4; i++) t.node[i] = in->node[i];
     t.fresh = in->fresh;
+    t.features = in->features;
     t.s_axis_tdata = in->s_data;
     t.s_axis_tkeep = in->s_keep;
     t.s_axis_tlast = in->s_last;
@@ -76,6 +79,7 @@ extern "C" void efe_clock(Efe *efe, const Inputs *in, Outputs *out) {
     out->mac_out_valid = t.m_mac_tvalid;
     out->up = t.up;
     out->classic = t.classic;
+    out->agreed = t.agreed;
     out->body_bytes = t.body_bytes;
     const uint32_t stats[15] = {t.window, t.srtt, t.stat_good, t.stat_refused, t.stat_check, t.stat_full, t.stat_sessions, t.stat_dropped,
         t.stat_violations, t.stat_taken, t.stat_old, t.stat_unwanted, t.stat_again, t.stat_timeouts, t.stat_probes};

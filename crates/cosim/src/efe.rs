@@ -3,7 +3,58 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use crate::model::{Inputs, Model, Outputs};
+use crate::beat::{beat, take};
+use crate::model::{Model, Pins};
+
+/// What goes into a clock; `struct Inputs` of `shim/efe.cpp`.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+struct Inputs {
+    s_data: u64,
+    mac_in_data: u64,
+    node: [u32; 4],
+    fresh: u32,
+    features: u32,
+    s_keep: u8,
+    s_last: u8,
+    s_valid: u8,
+    m_ready: u8,
+    mac_in_keep: u8,
+    mac_in_user: u8,
+    mac_in_last: u8,
+    mac_in_valid: u8,
+    mac_out_ready: u8,
+    rst: u8,
+    open: u8,
+    active: u8,
+    want_classic: u8,
+}
+
+/// What comes out of a clock; `struct Outputs` of `shim/efe.cpp`.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+struct Outputs {
+    m_data: u64,
+    mac_out_data: u64,
+    stats: [u32; 15],
+    agreed: u32,
+    body_bytes: u16,
+    s_ready: u8,
+    m_keep: u8,
+    m_last: u8,
+    m_valid: u8,
+    mac_out_keep: u8,
+    mac_out_last: u8,
+    mac_out_valid: u8,
+    up: u8,
+    classic: u8,
+}
+
+// SAFETY: as shim/efe.cpp has them.
+unsafe impl Pins for Inputs {
+    type Outputs = Outputs;
+    const BLOCK: &'static str = "efe";
+}
 
 /// The clock's period, ns: parameter `CLOCK_NS` of the model.
 const CLOCK_NS: u64 = 8;
@@ -31,7 +82,7 @@ pub struct Stats {
 
 /// One EFE.
 pub struct Efe {
-    model: Model,
+    model: Model<Inputs>,
     inputs: Inputs,
     outputs: Outputs,
     clocks: u64,
@@ -44,19 +95,6 @@ pub struct Efe {
     body_out: Vec<u8>,
     /// Bodies that have come out.
     pub bodies: VecDeque<Vec<u8>>,
-}
-
-/// A beat of a stream: data, keep, last.
-fn beat(bytes: &[u8], at: usize) -> (u64, u8, u8) {
-    let end = bytes.len().min(at + 8);
-    let mut word = [0; 8];
-    word[..end - at].copy_from_slice(&bytes[at..end]);
-    (u64::from_le_bytes(word), u8::MAX >> (8 - (end - at)), u8::from(end == bytes.len()))
-}
-
-fn take(data: u64, keep: u8, out: &mut Vec<u8>) {
-    assert_eq!(keep, u8::MAX >> keep.leading_zeros(), "tkeep has a hole");
-    out.extend_from_slice(&data.to_le_bytes()[..8 - keep.leading_zeros() as usize]);
 }
 
 impl Efe {
@@ -92,6 +130,16 @@ impl Efe {
         self.inputs.want_classic = u8::from(classic);
         self.inputs.fresh = fresh;
         self.inputs.open = 1;
+    }
+
+    /// What its Hellos offer beside CLASSIC: feature bits.
+    pub fn offer(&mut self, features: u32) {
+        self.inputs.features = features;
+    }
+
+    /// What of these the peer of the session offers, too.
+    pub fn agreed(&self) -> u32 {
+        self.outputs.agreed
     }
 
     /// Ends its session.

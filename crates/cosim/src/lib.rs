@@ -5,7 +5,16 @@
 
 #![allow(unsafe_code)] // A Verilator model exists only in C++.
 
+mod beat;
+mod driver;
 mod efe;
+mod host;
 mod model;
+mod peb;
+mod rnic;
 
+pub use driver::{Driver, QpSetting, Region};
 pub use efe::{Efe, Stats};
+pub use host::HostMemory;
+pub use peb::{Peb, PebStats};
+pub use rnic::{Rnic, Segment};

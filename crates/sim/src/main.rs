@@ -1,5 +1,6 @@
 //! `sim`: runs seeds of the simulator, and replays one; runs the grid of the sessions.
 
+mod direct_command;
 mod fabric_command;
 mod grid_command;
 mod rdma_command;
@@ -11,11 +12,12 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use direct_command::DirectArguments;
 use fabric_command::FabricArguments;
 use grid_command::{CellArguments, GridArguments, check};
 use rdma_command::RdmaArguments;
 
-use etherslot_sim::{Report, Scenario, run};
+use etherslot_sim::{Devices, Report, Scenario, run_of};
 
 #[derive(Parser)]
 #[command(
@@ -49,6 +51,9 @@ enum Command {
         /// Which scenario; without it, each seed takes its turn of all of them.
         #[arg(long)]
         scenario: Option<Scenario>,
+        /// What the devices are.
+        #[arg(long, default_value_t = Devices::Nvme)]
+        devices: Devices,
         /// Failures after which to stop.
         #[arg(long, default_value_t = 5)]
         failures: u64,
@@ -60,6 +65,9 @@ enum Command {
         /// Which scenario.
         #[arg(long)]
         scenario: Scenario,
+        /// What the devices are.
+        #[arg(long, default_value_t = Devices::Nvme)]
+        devices: Devices,
         /// Print every event on standard error.
         #[arg(long)]
         trace: bool,
@@ -72,6 +80,8 @@ enum Command {
     Fabric(FabricArguments),
     /// Run two RNICs over a session that loses frames, and dies.
     Rdma(RdmaArguments),
+    /// Copy between disks in boxes, past the host, while nodes die and come back.
+    Direct(DirectArguments),
 }
 
 /// Four in ten of the seeds go to the default mix.
@@ -90,7 +100,8 @@ fn scenario_of(seed: u64) -> Scenario {
 fn show_failure(report: &Report) {
     if let Some(violation) = &report.violation {
         println!("FAILED seed {} scenario {}: {violation}", report.seed, report.scenario);
-        println!("  replay: ./run sim replay {} --scenario {} --trace", report.seed, report.scenario);
+        let Report { seed, scenario, devices, .. } = report;
+        println!("  replay: ./run sim replay {seed} --scenario {scenario} --devices {devices} --trace");
     }
 }
 
@@ -117,7 +128,18 @@ impl Summary {
     }
 }
 
-fn run_many(seeds: u64, from: u64, jobs: usize, scenario: Option<Scenario>, most_failures: u64) -> bool {
+/// Which runs.
+struct Many {
+    seeds: u64,
+    from: u64,
+    jobs: usize,
+    scenario: Option<Scenario>,
+    devices: Devices,
+    most_failures: u64,
+}
+
+fn run_many(many: &Many) -> bool {
+    let &Many { seeds, from, jobs, scenario, devices, most_failures } = many;
     let began = Instant::now();
     let next = AtomicU64::new(from);
     let end = from.saturating_add(seeds);
@@ -133,7 +155,8 @@ fn run_many(seeds: u64, from: u64, jobs: usize, scenario: Option<Scenario>, most
                     if seed >= end {
                         return;
                     }
-                    let report = run(seed, scenario.unwrap_or_else(|| scenario_of(seed)), false);
+                    let scenario = scenario.unwrap_or_else(|| scenario_of(seed));
+                    let report = run_of(seed, scenario, devices, false);
                     if sender.send(report).is_err() {
                         return;
                     }
@@ -173,12 +196,12 @@ fn run_many(seeds: u64, from: u64, jobs: usize, scenario: Option<Scenario>, most
     failed == 0
 }
 
-fn replay(seed: u64, scenario: Scenario, trace: bool) -> bool {
-    let report = run(seed, scenario, trace);
+fn replay(seed: u64, scenario: Scenario, devices: Devices, trace: bool) -> bool {
+    let report = run_of(seed, scenario, devices, trace);
     show_failure(&report);
     println!("{:?}, {:?}", report.progress, report.network);
     println!("{} events in {} virtual ns, trace hash {:016x}", report.events, report.virtual_ns, report.hash);
-    let again = run(seed, scenario, false);
+    let again = run_of(seed, scenario, devices, false);
     let same = again.hash == report.hash;
     if !same {
         println!("FAILED seed {seed}: a second run differs, trace hash {:016x}", again.hash);
@@ -201,14 +224,15 @@ fn main() -> ExitCode {
     }));
     let arguments = Arguments::parse();
     let good = match arguments.command {
-        Some(Command::Run { seeds, from, jobs, scenario, failures }) => {
-            run_many(seeds, from, jobs, scenario, failures)
+        Some(Command::Run { seeds, from, jobs, scenario, devices, failures }) => {
+            run_many(&Many { seeds, from, jobs, scenario, devices, most_failures: failures })
         }
-        Some(Command::Replay { seed, scenario, trace }) => replay(seed, scenario, trace),
+        Some(Command::Replay { seed, scenario, devices, trace }) => replay(seed, scenario, devices, trace),
         Some(Command::Cell(cell)) => told(cell.execute()),
         Some(Command::Grid(grid)) => told(grid.execute()),
         Some(Command::Fabric(fabric)) => told(fabric.execute()),
         Some(Command::Rdma(rdma)) => rdma.execute(),
+        Some(Command::Direct(direct)) => direct.execute(),
         None => !arguments.check || check(),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -2,6 +2,7 @@
 
 pub(crate) mod host;
 pub(crate) mod io_box;
+pub(crate) mod station;
 
 use std::collections::VecDeque;
 use std::fmt;

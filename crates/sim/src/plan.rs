@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use etherslot_devices::sata::SIL3132_PORTS;
+
 use crate::network::{Burst, Faults, NetworkPlan};
 use crate::random::Random;
 
@@ -69,6 +71,61 @@ impl FromStr for Scenario {
             format!("no such scenario; there are {}", names.join(", "))
         })
     }
+}
+
+/// What the devices of a run are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Devices {
+    /// NVMe controllers.
+    Nvme,
+    /// SATA controllers, of AHCI or a Silicon Image 3132.
+    Sata,
+    /// Network controllers, of Intel's 82576.
+    Network,
+}
+
+impl Devices {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Nvme, Self::Sata, Self::Network];
+
+    /// Their name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nvme => "nvme",
+            Self::Sata => "sata",
+            Self::Network => "network",
+        }
+    }
+}
+
+impl fmt::Display for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Devices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|devices| devices.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name);
+            format!("no such devices; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceKind {
+    /// An NVMe controller.
+    Nvme,
+    /// A SATA controller by AHCI; its namespaces are disks.
+    Ahci,
+    /// A Silicon Image 3132; the same.
+    Sil3132,
+    /// An 82576, at whose cable is a station that sends every frame back.
+    E82576,
 }
 
 /// How a guest is interrupted.
@@ -169,6 +226,8 @@ pub(crate) struct NamespacePlan {
 /// A device.
 #[derive(Clone, Debug)]
 pub(crate) struct DevicePlan {
+    /// What it is.
+    pub(crate) kind: DeviceKind,
     /// Which box it is in.
     pub(crate) node: usize,
     /// Its namespaces.
@@ -287,6 +346,17 @@ impl Plan {
         self.attacker && !self.keys
     }
 
+    /// What `seed` decides, with such devices.
+    pub(crate) fn of(seed: u64, scenario: Scenario, devices: Devices) -> Self {
+        let mut plan = Self::new(seed, scenario);
+        match devices {
+            Devices::Nvme => {}
+            Devices::Sata => plan_sata(&mut plan),
+            Devices::Network => plan_network(&mut plan),
+        }
+        plan
+    }
+
     /// What `seed` decides.
     pub(crate) fn new(seed: u64, scenario: Scenario) -> Self {
         let source = Random::new(seed);
@@ -377,6 +447,42 @@ impl Plan {
     }
 }
 
+/// Puts BARs where those with 32 bits can be.
+fn low_bars(guest: &mut GuestPlan) {
+    let low = [0x8000_0000, 0xFE00_0000];
+    if !low.contains(&guest.bar_base) {
+        guest.bar_base = low[usize::from(guest.memory_base == low[0])];
+    }
+}
+
+/// Makes network controllers of a plan's devices.
+fn plan_network(plan: &mut Plan) {
+    for (device, (_, guest)) in plan.devices.iter_mut().zip(&mut plan.guests) {
+        device.kind = DeviceKind::E82576;
+        device.media_faults = false;
+        guest.media_faults = false;
+        low_bars(guest);
+    }
+}
+
+/// Makes SATA controllers of a plan's devices.
+fn plan_sata(plan: &mut Plan) {
+    // Of a fork: the rest of the plan is as with NVMe controllers.
+    let random = &mut Random::new(plan.seed).fork("sata", 0);
+    for (device, (_, guest)) in plan.devices.iter_mut().zip(&mut plan.guests) {
+        device.kind = random.pick(&[DeviceKind::Ahci, DeviceKind::Sil3132]);
+        if device.kind == DeviceKind::Sil3132 {
+            device.namespaces.truncate(SIL3132_PORTS);
+        }
+        if guest.interrupts == InterruptPlan::MsiX {
+            guest.interrupts = InterruptPlan::Msi;
+        }
+        low_bars(guest);
+        let smallest = device.namespaces.iter().map(|namespace| namespace.blocks).min();
+        guest.hot_blocks = guest.hot_blocks.min(smallest.unwrap_or(1));
+    }
+}
+
 fn plan_faults(random: &mut Random, scenario: Scenario) -> Faults {
     let hostile = scenario == Scenario::Hostile;
     let mut some = |high: u64| if random.percent(50) { random.magnitude(100, high) as u32 } else { 0 };
@@ -450,6 +556,7 @@ fn plan_device(random: &mut Random, index: usize, boxes: usize) -> DevicePlan {
         [some(200_000), some(100_000), some(2 * MILLISECOND_NS), some(300_000)]
     };
     DevicePlan {
+        kind: DeviceKind::Nvme,
         node: index % boxes,
         namespaces,
         latency_ns,

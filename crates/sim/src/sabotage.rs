@@ -12,7 +12,7 @@ use etherslot_wire::FunctionId;
 
 use crate::checkers::verdict::Rule;
 use crate::nodes::io_box::Hooks;
-use crate::plan::Scenario;
+use crate::plan::{Plan, Scenario};
 use crate::world::run_with;
 
 /// How a device breaks.
@@ -242,7 +242,7 @@ impl Medium for Liar {
 
 /// The rules that some of the first seeds find broken.
 fn found(scenario: Scenario, seeds: u64, hooks: Hooks) -> Vec<Rule> {
-    let reports = (1..=seeds).map(|seed| run_with(seed, scenario, false, hooks));
+    let reports = (1..=seeds).map(|seed| run_with(Plan::new(seed, scenario), scenario, false, hooks));
     reports.filter_map(|report| report.violation).map(|violation| violation.rule).collect()
 }
 

@@ -16,7 +16,7 @@ use crate::network::{Address, Hop, Network, NetworkCounters};
 use crate::nodes::host::Host;
 use crate::nodes::io_box::{Hooks, IoBox};
 use crate::nodes::{Ran, Send};
-use crate::plan::{Disaster, Plan, Scenario};
+use crate::plan::{Devices, Disaster, Plan, Scenario};
 use crate::random::Random;
 
 /// After nothing goes wrong any more, everything has to end within this.
@@ -35,6 +35,8 @@ pub struct Report {
     pub seed: u64,
     /// The kind of run.
     pub scenario: Scenario,
+    /// What its devices were.
+    pub devices: Devices,
     /// The rule that was broken, if one was.
     pub violation: Option<Violation>,
     /// A hash of everything that happened.
@@ -461,12 +463,18 @@ impl World {
 
 /// Runs what `seed` decides; `printing` shows every event on standard error.
 pub fn run(seed: u64, scenario: Scenario, printing: bool) -> Report {
-    run_with(seed, scenario, printing, Hooks::default())
+    run_of(seed, scenario, Devices::Nvme, printing)
 }
 
-/// The same with something put between the parts of a box.
-pub(crate) fn run_with(seed: u64, scenario: Scenario, printing: bool, hooks: Hooks) -> Report {
-    let plan = Plan::new(seed, scenario);
+/// The same with devices of another kind.
+pub fn run_of(seed: u64, scenario: Scenario, devices: Devices, printing: bool) -> Report {
+    let plan = Plan::of(seed, scenario, devices);
+    Report { devices, ..run_with(plan, scenario, printing, Hooks::default()) }
+}
+
+/// Runs a plan with something put between the parts of a box.
+pub(crate) fn run_with(plan: Plan, scenario: Scenario, printing: bool, hooks: Hooks) -> Report {
+    let seed = plan.seed;
     if printing {
         eprintln!("{plan:#?}");
     }
@@ -474,6 +482,7 @@ pub(crate) fn run_with(seed: u64, scenario: Scenario, printing: bool, hooks: Hoo
     let mut report = Report {
         seed,
         scenario,
+        devices: Devices::Nvme,
         violation: None,
         hash: 0,
         virtual_ns: 0,

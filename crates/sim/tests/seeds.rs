@@ -1,21 +1,17 @@
 //! A few seeds of every scenario; `sim run` does thousands.
 
-use etherslot_sim::{Scenario, run};
+use etherslot_sim::{Devices, Scenario, run, run_of};
 
 #[test]
 fn every_scenario_holds_on_its_first_seeds() {
-    for scenario in Scenario::ALL {
-        for seed in 1..=6 {
-            let report = run(seed, scenario, false);
-            assert!(
-                report.violation.is_none(),
-                "seed {seed} scenario {scenario}: {}",
-                report.violation.unwrap()
-            );
-            assert!(
-                scenario == Scenario::Hostile || report.progress.finished,
-                "seed {seed} scenario {scenario}"
-            );
+    for devices in Devices::ALL {
+        for scenario in Scenario::ALL {
+            for seed in 1..=6 {
+                let report = run_of(seed, scenario, devices, false);
+                let run = format!("seed {seed} scenario {scenario} devices {devices}");
+                assert!(report.violation.is_none(), "{run}: {}", report.violation.unwrap());
+                assert!(scenario == Scenario::Hostile || report.progress.finished, "{run}");
+            }
         }
     }
 }

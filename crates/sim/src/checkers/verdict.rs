@@ -42,6 +42,8 @@ pub enum Rule {
     Frame,
     /// The controller does what the NVMe specification says.
     Nvme,
+    /// A SATA controller and its disks are what they should be.
+    Sata,
     /// Nothing panics.
     Panic,
 }
@@ -66,6 +68,7 @@ impl fmt::Display for Rule {
             Self::Counters => "no node finds fault with what another sends",
             Self::Frame => "frames fit, parse, and never repeat a packet number",
             Self::Nvme => "the controller keeps to the NVMe specification",
+            Self::Sata => "a SATA controller and its disks are what they should be",
             Self::Panic => "nothing panics",
         })
     }

@@ -15,28 +15,37 @@ use crate::guest::machine::{Machine, POSTED, Request};
 
 /// A processor of a guest.
 #[derive(Clone)]
-pub(crate) struct Cpu(Rc<RefCell<Machine>>);
+pub(crate) struct Cpu {
+    machine: Rc<RefCell<Machine>>,
+    /// The BAR with the registers of its device.
+    registers: usize,
+}
 
 impl Cpu {
     /// A processor of `machine`.
-    pub(crate) fn new(machine: Rc<RefCell<Machine>>) -> Self {
-        Self(machine)
+    pub(crate) fn new(machine: Rc<RefCell<Machine>>, registers: usize) -> Self {
+        Self { machine, registers }
+    }
+
+    /// The BAR with the registers of its device.
+    pub(crate) fn registers(&self) -> usize {
+        self.registers
     }
 
     /// Looks at the machine.
     pub(crate) fn machine<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
-        look(&mut self.0.borrow_mut())
+        look(&mut self.machine.borrow_mut())
     }
 
     /// Virtual time.
     pub(crate) fn now_ns(&self) -> u64 {
-        self.0.borrow().now_ns()
+        self.machine.borrow().now_ns()
     }
 
     /// Waits until `done` says so, or until `until_ns`.
     async fn wait(&self, until_ns: u64, mut done: impl FnMut(&mut Machine) -> bool) {
         poll_fn(|_| {
-            let mut machine = self.0.borrow_mut();
+            let mut machine = self.machine.borrow_mut();
             if done(&mut machine) || machine.now_ns() >= until_ns {
                 return Poll::Ready(());
             }
@@ -67,8 +76,8 @@ impl Cpu {
     }
 
     async fn ask(&self, request: Request) -> Vec<u8> {
-        let id = self.0.borrow_mut().access(request);
-        poll_fn(|_| match self.0.borrow_mut().take_answer(id) {
+        let id = self.machine.borrow_mut().access(request);
+        poll_fn(|_| match self.machine.borrow_mut().take_answer(id) {
             Some(data) => Poll::Ready(data),
             None => Poll::Pending,
         })
@@ -77,7 +86,7 @@ impl Cpu {
 
     async fn post(&self, request: Request) {
         self.wait(u64::MAX, |machine| machine.waiting() < POSTED).await;
-        self.0.borrow_mut().access(request);
+        self.machine.borrow_mut().access(request);
     }
 
     /// Reads configuration space.
@@ -92,27 +101,37 @@ impl Cpu {
 
     /// Reads a register of 32 bits.
     pub(crate) async fn read32(&self, offset: u64) -> u32 {
-        word(&self.ask(Request::BarRead { bar: 0, offset, bytes: 4 }).await) as u32
+        word(&self.ask(Request::BarRead { bar: self.registers, offset, bytes: 4 }).await) as u32
     }
 
     /// Reads a register of 64 bits.
     pub(crate) async fn read64(&self, offset: u64) -> u64 {
-        word(&self.ask(Request::BarRead { bar: 0, offset, bytes: 8 }).await)
+        word(&self.ask(Request::BarRead { bar: self.registers, offset, bytes: 8 }).await)
     }
 
     /// Writes a register of 32 bits.
     pub(crate) async fn write32(&self, offset: u64, value: u32) {
-        self.post(Request::BarWrite { bar: 0, offset, bytes: 4, value: u64::from(value) }).await;
+        self.post(Request::BarWrite { bar: self.registers, offset, bytes: 4, value: u64::from(value) }).await;
     }
 
     /// Writes a register of 64 bits.
     pub(crate) async fn write64(&self, offset: u64, value: u64) {
-        self.post(Request::BarWrite { bar: 0, offset, bytes: 8, value }).await;
+        self.post(Request::BarWrite { bar: self.registers, offset, bytes: 8, value }).await;
     }
 
     /// Writes 64 bits of memory that the device has in a BAR.
     pub(crate) async fn write_memory(&self, bar: usize, offset: u64, value: u64) {
         self.post(Request::BarWrite { bar, offset, bytes: 8, value }).await;
+    }
+
+    /// Reads 32 bits of a BAR.
+    pub(crate) async fn read_at(&self, bar: usize, offset: u64) -> u32 {
+        word(&self.ask(Request::BarRead { bar, offset, bytes: 4 }).await) as u32
+    }
+
+    /// Writes 32 bits of a BAR.
+    pub(crate) async fn write_at(&self, bar: usize, offset: u64, value: u32) {
+        self.post(Request::BarWrite { bar, offset, bytes: 4, value: u64::from(value) }).await;
     }
 
     /// Sets up interrupts.

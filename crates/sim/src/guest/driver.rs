@@ -1,17 +1,16 @@
 //! A small NVMe driver that does what Linux does: it finds the device, sets it up, works with it, and when commands time
 //! out or registers read as all ones, resets it, until its work is done.
 
-mod buffer;
-mod bus;
+pub(crate) mod buffer;
 mod ring;
 mod work;
 
-use etherslot_node::Interrupts;
-
 use crate::checkers::verdict::Rule;
+use crate::guest::bus::{Place, Trouble};
 use crate::guest::cpu::Cpu;
 use crate::guest::driver::ring::{CompletionRing, InDevice, SubmissionRing};
 use crate::guest::driver::work::Active;
+use crate::guest::extent::Namespace;
 use crate::guest::machine::Purpose;
 use crate::guest::nvme::{
     BUFFER_ENABLE, BUFFER_REGISTERS, BUFFER_SUBMISSIONS, CAP_BUFFER, CC_ENABLE, CC_SHUTDOWN, CSTS_FATAL,
@@ -23,42 +22,16 @@ use crate::random::Random;
 
 /// A command that takes longer has timed out.
 const COMMAND_TIMEOUT_NS: u64 = 3_000_000_000;
+const NVME_CLASS: u32 = 0x01_0802;
 const ADMIN_ENTRIES: u16 = 16;
 const EVENT_REQUESTS: usize = 2;
-
-/// Why the driver gives the controller up for now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// Registers read as all ones.
-    Gone,
-    /// A command or a register took too long.
-    Timeout(&'static str),
-    /// CSTS.CFS.
-    Fatal,
-    /// An admin command failed.
-    Refused(u8, u16),
-    /// It was reset on purpose.
-    OnPurpose,
-}
-
-/// What the driver knows of a namespace.
-#[derive(Clone, Copy, Debug)]
-struct Namespace {
-    block_bytes: usize,
-    blocks: u64,
-}
 
 /// The driver.
 pub(crate) struct Driver {
     cpu: Cpu,
     plan: GuestPlan,
     random: Random,
-    /// Offsets of capabilities, once enumerated.
-    layout: Option<bus::Layout>,
-    /// The device was reset with its configuration: BARs have to be given again.
-    unconfigured: bool,
-    /// How often it had been lost when it was found.
-    losses: u64,
+    place: Place,
     doorbell_stride: u64,
     ready_timeout_ns: u64,
     most_entries: u16,
@@ -85,12 +58,10 @@ impl Driver {
         Self {
             commands_left: plan.commands,
             burst_left: plan.burst,
+            place: Place::new(cpu.clone(), plan.clone(), NVME_CLASS),
             cpu,
             plan,
             random,
-            layout: None,
-            unconfigured: true,
-            losses: 0,
             doorbell_stride: 4,
             ready_timeout_ns: 500_000_000,
             most_entries: 2,
@@ -146,7 +117,7 @@ impl Driver {
 
     /// From a device that may be in any state to the end of the work.
     async fn life(&mut self) -> Result<(), Trouble> {
-        self.find().await?;
+        self.place.find(&mut self.random).await?;
         self.enable().await?;
         self.identify().await?;
         self.create_queues().await?;
@@ -169,10 +140,10 @@ impl Driver {
             machine.progress.failed += lost;
         });
         if trouble != Trouble::Gone && self.random.percent(self.plan.function_reset_percent) {
-            self.function_level_reset().await;
+            self.place.function_level_reset().await;
         } else if trouble != Trouble::Gone && self.random.percent(self.plan.bus_reset_percent) {
             self.cpu.reset().await;
-            self.unconfigured = true;
+            self.place.unconfigured = true;
         }
         let wait_ns = self.random.magnitude(1_000_000, 100_000_000);
         self.cpu.sleep(wait_ns).await;
@@ -283,7 +254,7 @@ impl Driver {
         let size = self.cpu.read32(register::CMBSZ).await;
         let location = self.cpu.read32(register::CMBLOC).await;
         let bar = (location & 7) as usize;
-        let Some(place) = self.layout.and_then(|layout| layout.bars.get(bar).copied().flatten()) else {
+        let Some(place) = self.place.layout.and_then(|layout| layout.bars.get(bar).copied().flatten()) else {
             return;
         };
         if size == u32::MAX || location == u32::MAX || size & BUFFER_SUBMISSIONS == 0 {
@@ -426,7 +397,7 @@ impl Driver {
             self.admin(set, 0).await?;
             self.has_cache = !self.plan.cache_off;
         }
-        let vectors = self.vectors();
+        let vectors = self.place.vectors();
         let interrupts = u32::from(self.plan.interrupts != InterruptPlan::Polling);
         for id in 1..=self.plan.queue_pairs.min(granted) {
             let share = self.plan.shared_completions && id > 1;
@@ -476,24 +447,6 @@ impl Driver {
     async fn request_event(&mut self) {
         let command = Submission { opcode: admin::ASYNC_EVENT, ..Submission::default() };
         self.submit(0, command, buffer::Buffer::default(), Purpose::Event).await;
-    }
-
-    fn vectors(&self) -> u16 {
-        let device = self.cpu.machine(|machine| machine.device);
-        match (self.plan.interrupts, device) {
-            (InterruptPlan::MsiX, Some(device)) => device.msix_vectors.max(1),
-            (InterruptPlan::Msi, Some(device)) => device.msi_vectors.clamp(1, self.plan.msi_vectors),
-            _ => 1,
-        }
-    }
-
-    /// The interrupts that the guest sets up.
-    fn interrupts(&self) -> Interrupts {
-        match self.plan.interrupts {
-            InterruptPlan::MsiX => Interrupts::MsiX,
-            InterruptPlan::Msi => Interrupts::Msi(self.vectors()),
-            InterruptPlan::IntX | InterruptPlan::Polling => Interrupts::Legacy,
-        }
     }
 
     async fn delete_queues(&mut self) -> Result<(), Trouble> {

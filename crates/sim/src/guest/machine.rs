@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use etherslot_node::{Device, Interrupts};
 
-use crate::checkers::history::{History, Write};
+use crate::checkers::history::{History, Value, Write};
 use crate::checkers::verdict::{Rule, Verdict};
+use crate::guest::extent::Extent;
 use crate::guest::memory::{Memory, Piece};
 use crate::guest::nvme::Completion;
 use crate::plan::GuestPlan;
@@ -398,6 +399,18 @@ impl Machine {
     }
 
     // ----- queues and commands -----
+
+    /// Begins a write of these blocks, with data of its own in the buffer's pieces.
+    pub(crate) fn begin_write(&mut self, extent: Extent, pieces: &[Piece]) -> Write {
+        let Extent { namespace, block, blocks } = extent;
+        let mut history = self.history.borrow_mut();
+        let block_bytes = history.namespaces().nth(namespace).map_or(0, |(bytes, _)| bytes);
+        let mut data = vec![0; blocks as usize * block_bytes];
+        let stamp = history.stamp();
+        history.fill(namespace, block, stamp, &mut data);
+        self.memory.scatter(pieces, &data);
+        history.begin_write(namespace, block, blocks, Value::Stamp(stamp))
+    }
 
     /// The driver will have this completion queue.
     pub(crate) fn add_completion_queue(&mut self, id: u16, address: u64, entries: u16) {

@@ -14,6 +14,8 @@ pub(crate) enum Grant {
     None,
     /// Read all of it: a submission queue.
     Fetch,
+    /// Read and write all of it: a command list.
+    Share,
     /// Write all of it: the completion queue of this number.
     Post(u16),
     /// Read these bytes.

@@ -170,7 +170,7 @@ impl Submission {
 }
 
 /// An entry of a completion queue (4.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Completion {
     /// DW 0.
     pub(crate) result: u32,

@@ -3,6 +3,7 @@
 use etherslot_node::Interrupts;
 
 use crate::guest::cpu::Cpu;
+use crate::guest::sata::AHCI_BAR;
 use crate::random::Random;
 
 const CONFIG_BYTES: u64 = 4096;
@@ -26,9 +27,16 @@ pub(crate) async fn probe(cpu: Cpu, mut random: Random) {
 
 /// Writes configuration space and registers at random, for ever.
 pub(crate) async fn vandalise(cpu: Cpu, mut random: Random) {
+    // Registers and doorbells of an NVMe controller; of a SATA controller, those of all and of its ports.
+    let spans = match cpu.registers() {
+        0 => [(0, 0x50), (0x1000, 0x80)],
+        AHCI_BAR => [(0, 0x20), (0x100, 0x180)],
+        _ => [(0x1000, 0x20), (0x1C00, 0x100)],
+    };
     loop {
         cpu.sleep(random.magnitude(100_000, 50_000_000)).await;
-        let bar_bytes = cpu.machine(|machine| machine.device.map_or(0, |device| device.bar_bytes[0]));
+        let bar_bytes =
+            cpu.machine(|machine| machine.device.map_or(0, |device| device.bar_bytes[cpu.registers()]));
         for _ in 0..random.magnitude(1, 64) {
             let value = match random.below(4) {
                 0 => 0,
@@ -43,9 +51,9 @@ pub(crate) async fn vandalise(cpu: Cpu, mut random: Random) {
                     let offset = random.below(span / 4) * 4 + random.below(4) / bytes * bytes;
                     cpu.config_write(offset, bytes as usize, value).await;
                 }
-                // Registers and doorbells, then anything in the BAR: the MSI-X table, what is reserved.
+                // What is known, then anything in the BAR: the MSI-X table, what is reserved.
                 40..=79 if bar_bytes >= 0x2000 => {
-                    let (first, span) = random.pick(&[(0, 0x50), (0x1000, 0x80)]);
+                    let (first, span) = random.pick(&spans);
                     let offset = first + random.below(span / 4) * 4;
                     cpu.write32(offset, value).await;
                 }

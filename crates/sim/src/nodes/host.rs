@@ -14,11 +14,13 @@ use crate::guest::cpu::{Cpu, Program};
 use crate::guest::driver::Driver;
 use crate::guest::machine::{Machine, Progress, Request};
 use crate::guest::memory::Memory;
+use crate::guest::network;
 use crate::guest::prober;
+use crate::guest::sata::{self, AHCI_BAR, SIL3132_BAR};
 use crate::network::Address;
 use crate::nodes::io_box::device_name;
 use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, security, session_config};
-use crate::plan::{GuestPlan, InterruptPlan, Plan};
+use crate::plan::{DeviceKind, GuestPlan, InterruptPlan, Plan};
 use crate::random::Random;
 
 /// A guest while it runs.
@@ -32,6 +34,7 @@ struct Slot {
     name: String,
     box_address: Address,
     plan: GuestPlan,
+    kind: DeviceKind,
     /// Number of the device.
     device: usize,
     order: Rc<RefCell<Order>>,
@@ -128,13 +131,24 @@ impl Slot {
         );
         machine.device = self.attached;
         let machine = Rc::new(RefCell::new(machine));
-        let cpu = Cpu::new(Rc::clone(&machine));
+        let registers = match self.kind {
+            DeviceKind::Nvme | DeviceKind::E82576 => 0,
+            DeviceKind::Ahci => AHCI_BAR,
+            DeviceKind::Sil3132 => SIL3132_BAR,
+        };
+        let cpu = Cpu::new(Rc::clone(&machine), registers);
         let mut plan = self.plan.clone();
         plan.commands = plan.commands.saturating_sub(self.before.submitted as u32).max(4);
         // A hypervisor that takes over from one that died finds the device in any state.
         plan.reset_first |= self.before != Progress::default();
-        let driver = Driver::new(cpu.clone(), plan, random.fork("driver", 0));
-        let mut programs = vec![Program::new(driver.drive())];
+        let own = random.fork("driver", 0);
+        let mut programs = vec![match self.kind {
+            DeviceKind::Nvme => Program::new(Driver::new(cpu.clone(), plan, own).drive()),
+            DeviceKind::E82576 => {
+                Program::new(network::Driver::new(cpu.clone(), plan, self.before.submitted, own).drive())
+            }
+            kind => Program::new(sata::Driver::new(cpu.clone(), plan, kind, own).drive()),
+        }];
         if self.plan.prober {
             programs.push(Program::new(prober::probe(cpu.clone(), random.fork("prober", 0))));
         }
@@ -262,6 +276,7 @@ impl Host {
             name: format!("host{index}/nvme{device}"),
             box_address: Address(plan.devices[device].node as u8),
             plan: guest.clone(),
+            kind: plan.devices[device].kind,
             device,
             order: Rc::clone(&checks[device].order),
             history: Rc::clone(&checks[device].history),

@@ -3,7 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use etherslot_devices::cable::cable;
+use etherslot_devices::e82576::{Config as E82576Config, E82576};
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
+use etherslot_devices::sata::{Ahci, Config as SataConfig, Drive, Sil3132};
 use etherslot_node::{BoxLimits, BoxNode};
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::Function;
@@ -16,8 +19,9 @@ use crate::checkers::history::History;
 use crate::checkers::order::Order;
 use crate::checkers::verdict::Verdict;
 use crate::network::Address;
+use crate::nodes::station::Station;
 use crate::nodes::{Inbox, Ran, Send, check_session, check_zero, rounds, security, session_config};
-use crate::plan::{DevicePlan, InterruptPlan, Plan};
+use crate::plan::{DeviceKind, DevicePlan, InterruptPlan, Plan};
 use crate::random::Random;
 use crate::tap::Tapped;
 
@@ -43,8 +47,71 @@ struct Device {
     /// Its guest wants MSI-X, if it wants messages.
     msix: bool,
     disks: Vec<Disk>,
+    /// At the other end of a network controller's cable.
+    station: Option<Station>,
+    /// Whether each frame that its guest sends has to come.
+    is_gapless: bool,
     order: Rc<RefCell<Order>>,
     history: Rc<RefCell<History>>,
+}
+
+/// Frames that a cable holds each way.
+const CABLE_FRAMES: usize = 64;
+
+impl Device {
+    /// The model, over the same media as before, or at a new cable.
+    fn function(&mut self, number: usize, hooks: Hooks, verdict: &Rc<Verdict>) -> Box<dyn Function> {
+        match self.plan.kind {
+            DeviceKind::Nvme => (hooks.device)(self.nvme(hooks)),
+            DeviceKind::Ahci | DeviceKind::Sil3132 => self.sata(hooks),
+            DeviceKind::E82576 => {
+                let (near, far) = cable(CABLE_FRAMES);
+                let last = self.station.as_ref().and_then(Station::last);
+                let name = format!("the station of {}", self.name.as_str());
+                self.station = Some(Station::new(far, name, Rc::clone(verdict), last, self.is_gapless));
+                let mac = [0x02, 0, 0, 0, 0x82, number as u8];
+                let config = E82576Config { mac, cable: near };
+                Box::new(E82576::new(config).expect("the plan is of a device that can be"))
+            }
+        }
+    }
+
+    fn nvme(&self, hooks: Hooks) -> Nvme {
+        let namespaces =
+            self.disks.iter().zip(&self.plan.namespaces).map(|(disk, namespace)| {
+                Namespace::new((hooks.medium)(disk.medium()), namespace.block_bytes)
+            });
+        let config = NvmeConfig {
+            serial: self.name.as_str().to_owned(),
+            namespaces: namespaces.collect(),
+            msix: self.msix,
+            cmb_bytes: self.plan.buffer_bytes,
+            commands: self.plan.commands,
+            max_transfer_bytes: self.plan.max_transfer_bytes,
+            large_buffers: self.plan.buffers.0,
+            small_buffers: self.plan.buffers.1,
+            ..NvmeConfig::default()
+        };
+        Nvme::new(config).expect("the plan is of a device that can be")
+    }
+
+    fn sata(&self, hooks: Hooks) -> Box<dyn Function> {
+        let drives =
+            self.disks.iter().zip(&self.plan.namespaces).enumerate().map(|(port, (disk, namespace))| {
+                let serial = format!("{}-{port}", self.name.as_str());
+                Some(Drive {
+                    serial,
+                    medium: (hooks.medium)(disk.medium()),
+                    block_bytes: namespace.block_bytes,
+                })
+            });
+        let config = SataConfig { ports: drives.collect(), ..SataConfig::default() };
+        if self.plan.kind == DeviceKind::Ahci {
+            Box::new(Ahci::new(config).expect("the plan is of a device that can be"))
+        } else {
+            Box::new(Sil3132::new(config).expect("the plan is of a device that can be"))
+        }
+    }
 }
 
 /// A box.
@@ -95,10 +162,13 @@ impl IoBox {
                 })
             };
             let Checks { order, history } = &checks[number];
+            let guest = &plan.guests[number].1;
             devices.push(Device {
                 name: device_name(number),
                 plan: device.clone(),
-                msix: plan.guests[number].1.interrupts != InterruptPlan::Msi,
+                msix: guest.interrupts != InterruptPlan::Msi,
+                station: None,
+                is_gapless: guest.transparent && guest.reset_ppm == 0,
                 disks: device.namespaces.iter().enumerate().map(disk).collect(),
                 order: Rc::clone(order),
                 history: Rc::clone(history),
@@ -127,23 +197,9 @@ impl IoBox {
     /// If the plan asks for a device that cannot be.
     pub(crate) fn start(&mut self, plan: &Plan) {
         let hooks = self.hooks;
-        let functions = self.devices.iter().map(|device| {
-            let namespaces = device.disks.iter().zip(&device.plan.namespaces).map(|(disk, namespace)| {
-                Namespace::new((hooks.medium)(disk.medium()), namespace.block_bytes)
-            });
-            let config = NvmeConfig {
-                serial: device.name.as_str().to_owned(),
-                namespaces: namespaces.collect(),
-                msix: device.msix,
-                cmb_bytes: device.plan.buffer_bytes,
-                commands: device.plan.commands,
-                max_transfer_bytes: device.plan.max_transfer_bytes,
-                large_buffers: device.plan.buffers.0,
-                small_buffers: device.plan.buffers.1,
-                ..NvmeConfig::default()
-            };
-            let nvme = Nvme::new(config).expect("the plan is of a device that can be");
-            let tapped = Tapped::new((hooks.device)(nvme), Rc::clone(&device.order));
+        let verdict = &self.verdict;
+        let functions = self.devices.iter_mut().enumerate().map(|(number, device)| {
+            let tapped = Tapped::new(device.function(number, hooks, verdict), Rc::clone(&device.order));
             let config = EndpointConfig { tags: device.plan.tags, ..EndpointConfig::default() };
             (device.name, Box::new(Endpoint::new(Box::new(tapped), config)))
         });
@@ -211,10 +267,13 @@ impl IoBox {
     pub(crate) fn run(&mut self, now_ns: u64, send: &mut Send<'_>) -> Ran {
         let now_ns = now_ns + self.clock_ns;
         let Some(node) = &mut self.node else { return Ran::default() };
-        let inbox = &mut self.inbox;
+        let (inbox, devices) = (&mut self.inbox, &mut self.devices);
         let ran = rounds(|| {
             let frames = inbox.receive(|from, frame| node.receive(now_ns, from, frame));
             let mut progress = node.poll(now_ns);
+            for station in devices.iter_mut().filter_map(|device| device.station.as_mut()) {
+                progress |= station.poll();
+            }
             progress |= node.transmit(now_ns, send);
             (frames, progress)
         });

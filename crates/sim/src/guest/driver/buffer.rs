@@ -3,22 +3,23 @@
 use crate::guest::driver::Driver;
 use crate::guest::memory::{Grant, Memory, PAGE_BYTES, POISON, Piece};
 use crate::guest::nvme::{Submission, sgl_descriptor};
+use crate::random::Random;
 
 /// The most data blocks of an SGL.
 const SGL_PIECES: usize = 48;
 
 /// The memory of a command.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     /// Where the data is, in order.
-    pub(super) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<Piece>,
     /// All pages, with what the device may do with them.
-    pub(super) grants: Vec<(u64, Grant)>,
+    pub(crate) grants: Vec<(u64, Grant)>,
 }
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// The device reads the buffer.
     ToDevice,
     /// The device writes the buffer.
@@ -34,6 +35,39 @@ impl Way {
             Self::FromDevice => Grant::Write(from as u16, to as u16),
         }
     }
+}
+
+impl Buffer {
+    /// A buffer of pages of their own, each with a piece of the data: (offset in the page, bytes). `None` if there is not enough memory.
+    pub(crate) fn allocate(memory: &mut Memory, sizes: &[(usize, usize)], way: Way) -> Option<Self> {
+        let mut buffer = Self::default();
+        for &(offset, bytes) in sizes {
+            let page = memory.allocate()?;
+            let piece = Piece { address: page + offset as u64, bytes };
+            buffer.pieces.push(piece);
+            buffer.grants.push((page, way.grant(piece)));
+        }
+        if way == Way::FromDevice {
+            memory.fill(&buffer.pieces, POISON);
+        }
+        Some(buffer)
+    }
+}
+
+/// Pieces of any size and offset within a page, in dwords; not many more than `most`.
+pub(crate) fn scattered(random: &mut Random, bytes: usize, most: usize) -> Vec<(usize, usize)> {
+    let mut sizes = Vec::new();
+    let mut done = 0;
+    while done < bytes {
+        let left = bytes - done;
+        let whole = sizes.len() + left.div_ceil(PAGE_BYTES) >= most || random.percent(60);
+        let longest = left.min(PAGE_BYTES);
+        let part = if whole { longest } else { 4 * random.range(1, (longest / 4).max(1) as u64) as usize };
+        let offset = 4 * random.below(((PAGE_BYTES - part) / 4) as u64 + 1) as usize;
+        sizes.push((offset, part));
+        done += part;
+    }
+    sizes
 }
 
 impl Driver {
@@ -54,7 +88,7 @@ impl Driver {
         command: &mut Submission,
     ) -> Option<Buffer> {
         let sgl = !prp && self.has_sgl && self.random.percent(self.plan.sgl_percent);
-        let sizes = if sgl { self.sgl_sizes(bytes) } else { self.prp_sizes(bytes) };
+        let sizes = if sgl { scattered(&mut self.random, bytes, SGL_PIECES) } else { self.prp_sizes(bytes) };
         // Pages of data, and at most two of lists.
         if self.cpu.machine(|machine| machine.memory.free_pages()) < sizes.len() + 2 {
             return None;
@@ -62,16 +96,7 @@ impl Driver {
         let random = &mut self.random;
         self.cpu.machine(|machine| {
             let memory = &mut machine.memory;
-            let mut buffer = Buffer::default();
-            for (offset, bytes) in sizes {
-                let page = memory.allocate()?;
-                let piece = Piece { address: page + offset as u64, bytes };
-                buffer.pieces.push(piece);
-                buffer.grants.push((page, way.grant(piece)));
-            }
-            if way == Way::FromDevice {
-                memory.fill(&buffer.pieces, POISON);
-            }
+            let mut buffer = Buffer::allocate(memory, &sizes, way)?;
             command.sgl = sgl;
             command.data = if sgl {
                 let start = 16 * random.below((PAGE_BYTES / 16 - SGL_PIECES) as u64) as usize;
@@ -94,22 +119,6 @@ impl Driver {
         while done < bytes {
             let offset = if done == 0 { offset } else { 0 };
             let part = (bytes - done).min(PAGE_BYTES - offset);
-            sizes.push((offset, part));
-            done += part;
-        }
-        sizes
-    }
-
-    /// Pieces of any size and offset within a page, in dwords.
-    fn sgl_sizes(&mut self, bytes: usize) -> Vec<(usize, usize)> {
-        let mut sizes = Vec::new();
-        let mut done = 0;
-        while done < bytes {
-            let left = bytes - done;
-            let whole = sizes.len() + left.div_ceil(PAGE_BYTES) >= SGL_PIECES || self.random.percent(60);
-            let most = left.min(PAGE_BYTES);
-            let part = if whole { most } else { 4 * self.random.range(1, (most / 4).max(1) as u64) as usize };
-            let offset = 4 * self.random.below(((PAGE_BYTES - part) / 4) as u64 + 1) as usize;
             sizes.push((offset, part));
             done += part;
         }

@@ -1,9 +1,10 @@
 //! Queues in guest memory, and what goes through them.
 
 use crate::checkers::verdict::Rule;
+use crate::guest::bus::Trouble;
 use crate::guest::cpu::Cpu;
 use crate::guest::driver::buffer::Buffer;
-use crate::guest::driver::{COMMAND_TIMEOUT_NS, Driver, Trouble};
+use crate::guest::driver::{COMMAND_TIMEOUT_NS, Driver};
 use crate::guest::machine::{Command, Purpose};
 use crate::guest::memory::{Grant, PAGE_BYTES};
 use crate::guest::nvme::{CSTS_FATAL, Completion, Submission, admin, register, status};

@@ -1,8 +1,10 @@
 //! What the driver does with the device: a random mix of commands in bursts, and a look at every block at the end.
 
 use crate::checkers::history::Value;
+use crate::guest::bus::Trouble;
+use crate::guest::driver::Driver;
 use crate::guest::driver::buffer::{Buffer, Way};
-use crate::guest::driver::{Driver, Trouble};
+use crate::guest::extent::{Busy, Extent, Wanted};
 use crate::guest::machine::Purpose;
 use crate::guest::memory::PAGE_BYTES;
 use crate::guest::nvme::{DEALLOCATE, FUA, Submission, admin, nvm, oncs, status};
@@ -17,26 +19,7 @@ const SMART_BYTES: usize = 512;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Active {
     pub(super) key: (u16, u16),
-    place: Place,
-    writes: bool,
-    /// No other command may touch them meanwhile.
-    exclusive: bool,
-}
-
-/// Blocks of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    namespace: usize,
-    block: u64,
-    blocks: u64,
-}
-
-impl Place {
-    fn overlaps(&self, other: &Self) -> bool {
-        self.namespace == other.namespace
-            && self.block < other.block + other.blocks
-            && other.block < self.block + self.blocks
-    }
+    busy: Busy,
 }
 
 /// A command of the mix.
@@ -56,7 +39,7 @@ struct Prepared {
     command: Submission,
     buffer: Buffer,
     purpose: Purpose,
-    active: Option<(Place, bool, bool)>,
+    active: Option<(Extent, bool, bool)>,
 }
 
 impl Driver {
@@ -115,9 +98,8 @@ impl Driver {
         let Prepared { command, buffer, purpose, active } = prepared;
         let cid = self.put(ring, command, buffer, purpose)?;
         let key = (self.submissions[ring].id, cid);
-        let nowhere = Place { namespace: 0, block: 0, blocks: 0 };
-        let (place, writes, exclusive) = active.unwrap_or((nowhere, false, false));
-        self.active.push(Active { key, place, writes, exclusive });
+        let (extent, writes, exclusive) = active.unwrap_or_default();
+        self.active.push(Active { key, busy: Busy { extent, writes, exclusive } });
         Some(())
     }
 
@@ -172,57 +154,44 @@ impl Driver {
             return Some(self.flush());
         }
         let writes = matches!(kind, Kind::Write | Kind::WriteZeroes | Kind::Deallocate);
-        let Some(place) = self.pick_place(writes, kind == Kind::Compare) else { return Some(self.flush()) };
+        let Some(extent) = self.pick_extent(writes, kind == Kind::Compare) else { return Some(self.flush()) };
         match kind {
-            Kind::Read => self.read(place),
-            Kind::Write => self.write(place),
-            Kind::Compare => self.compare(place),
-            Kind::WriteZeroes => Some(self.write_zeroes(place)),
-            Kind::Deallocate => self.deallocate(place),
+            Kind::Read => self.read(extent),
+            Kind::Write => self.write(extent),
+            Kind::Compare => self.compare(extent),
+            Kind::WriteZeroes => Some(self.write_zeroes(extent)),
+            Kind::Deallocate => self.deallocate(extent),
             Kind::Verify | Kind::Flush => Some(Prepared {
-                command: Self::on_blocks(nvm::VERIFY, place, 0),
+                command: Self::on_blocks(nvm::VERIFY, extent, 0),
                 buffer: Buffer::default(),
                 purpose: Purpose::Other,
-                active: Some((place, false, false)),
+                active: Some((extent, false, false)),
             }),
         }
     }
 
-    /// Blocks for a command. Commands under way that touch the same ones are rare, and never where they must not be.
-    fn pick_place(&mut self, writes: bool, exclusive: bool) -> Option<Place> {
-        for _ in 0..PICKS {
+    fn pick_extent(&mut self, writes: bool, exclusive: bool) -> Option<Extent> {
+        let wanted = Wanted { most_bytes: self.most_bytes, writes, exclusive };
+        (0..PICKS).find_map(|_| {
             let namespace = self.random.below(self.namespaces.len() as u64) as usize;
             let of = self.namespaces[namespace];
-            let span = if self.random.percent(50) { of.blocks.min(self.plan.hot_blocks) } else { of.blocks };
-            let most = (self.most_bytes / of.block_bytes).max(1) as u64;
-            let blocks = self.random.magnitude(1, most.min(span).max(1));
-            let block = self.random.below(span - blocks + 1);
-            let place = Place { namespace, block, blocks };
-            let mut clash = false;
-            let mut forbidden = false;
-            for active in self.active.iter().filter(|active| active.place.overlaps(&place)) {
-                clash |= writes || active.writes;
-                forbidden |= active.exclusive || exclusive;
-            }
-            if !forbidden && (!clash || self.random.percent(self.plan.overlap_percent)) {
-                return Some(place);
-            }
-        }
-        None
+            let busy = self.active.iter().map(|active| active.busy);
+            wanted.draw(&mut self.random, &self.plan, (namespace, of), busy)
+        })
     }
 
-    fn on_blocks(opcode: u8, place: Place, flags: u32) -> Submission {
-        let count = (place.blocks - 1) as u32;
+    fn on_blocks(opcode: u8, extent: Extent, flags: u32) -> Submission {
+        let count = (extent.blocks - 1) as u32;
         Submission {
             opcode,
-            nsid: place.namespace as u32 + 1,
-            words: [place.block as u32, (place.block >> 32) as u32, count | flags, 0, 0, 0],
+            nsid: extent.namespace as u32 + 1,
+            words: [extent.block as u32, (extent.block >> 32) as u32, count | flags, 0, 0, 0],
             ..Submission::default()
         }
     }
 
-    fn bytes(&self, place: Place) -> usize {
-        place.blocks as usize * self.namespaces[place.namespace].block_bytes
+    fn bytes(&self, extent: Extent) -> usize {
+        extent.blocks as usize * self.namespaces[extent.namespace].block_bytes
     }
 
     fn flush(&mut self) -> Prepared {
@@ -236,90 +205,94 @@ impl Driver {
         }
     }
 
-    fn read(&mut self, place: Place) -> Option<Prepared> {
-        let mut command = Self::on_blocks(nvm::READ, place, 0);
-        let buffer = self.buffer(self.bytes(place), Way::FromDevice, false, &mut command)?;
+    fn read(&mut self, extent: Extent) -> Option<Prepared> {
+        let mut command = Self::on_blocks(nvm::READ, extent, 0);
+        let buffer = self.buffer(self.bytes(extent), Way::FromDevice, false, &mut command)?;
         let begun = self.cpu.machine(|machine| machine.history.borrow_mut().begin_read());
-        let purpose = Purpose::Read { namespace: place.namespace, block: place.block, begun };
-        Some(Prepared { command, buffer, purpose, active: Some((place, false, false)) })
+        let purpose = Purpose::Read { namespace: extent.namespace, block: extent.block, begun };
+        Some(Prepared { command, buffer, purpose, active: Some((extent, false, false)) })
     }
 
-    fn write(&mut self, place: Place) -> Option<Prepared> {
+    fn write(&mut self, extent: Extent) -> Option<Prepared> {
         let fua = self.random.percent(self.plan.fua_percent);
-        let mut command = Self::on_blocks(nvm::WRITE, place, if fua { FUA } else { 0 });
-        let bytes = self.bytes(place);
+        let mut command = Self::on_blocks(nvm::WRITE, extent, if fua { FUA } else { 0 });
+        let bytes = self.bytes(extent);
         let buffer = self.buffer(bytes, Way::ToDevice, false, &mut command)?;
         let durable = fua || !self.has_cache;
-        let purpose = self.cpu.machine(|machine| {
-            let mut data = vec![0; bytes];
-            let mut history = machine.history.borrow_mut();
-            let stamp = history.stamp();
-            history.fill(place.namespace, place.block, stamp, &mut data);
-            machine.memory.scatter(&buffer.pieces, &data);
-            let write = history.begin_write(place.namespace, place.block, place.blocks, Value::Stamp(stamp));
-            Purpose::Write { write, durable, hint: false }
-        });
-        Some(Prepared { command, buffer, purpose, active: Some((place, true, false)) })
+        let write = self.cpu.machine(|machine| machine.begin_write(extent, &buffer.pieces));
+        let purpose = Purpose::Write { write, durable, hint: false };
+        Some(Prepared { command, buffer, purpose, active: Some((extent, true, false)) })
     }
 
-    fn write_zeroes(&mut self, place: Place) -> Prepared {
+    fn write_zeroes(&mut self, extent: Extent) -> Prepared {
         let fua = self.random.percent(self.plan.fua_percent);
         let durable = fua || !self.has_cache;
         let write = self.cpu.machine(|machine| {
-            machine.history.borrow_mut().begin_write(place.namespace, place.block, place.blocks, Value::Zero)
+            machine.history.borrow_mut().begin_write(
+                extent.namespace,
+                extent.block,
+                extent.blocks,
+                Value::Zero,
+            )
         });
         Prepared {
-            command: Self::on_blocks(nvm::WRITE_ZEROES, place, if fua { FUA } else { 0 }),
+            command: Self::on_blocks(nvm::WRITE_ZEROES, extent, if fua { FUA } else { 0 }),
             buffer: Buffer::default(),
             purpose: Purpose::Write { write, durable, hint: false },
-            active: Some((place, true, false)),
+            active: Some((extent, true, false)),
         }
     }
 
     /// Dataset Management with the blocks in one range or several.
-    fn deallocate(&mut self, place: Place) -> Option<Prepared> {
-        let ranges = self.random.range(1, place.blocks.min(4));
+    fn deallocate(&mut self, extent: Extent) -> Option<Prepared> {
+        let ranges = self.random.range(1, extent.blocks.min(4));
         let mut list = Vec::new();
         for range in 0..ranges {
-            let from = place.blocks * range / ranges;
-            let to = place.blocks * (range + 1) / ranges;
+            let from = extent.blocks * range / ranges;
+            let to = extent.blocks * (range + 1) / ranges;
             list.extend_from_slice(&[0; 4]);
             list.extend_from_slice(&((to - from) as u32).to_le_bytes());
-            list.extend_from_slice(&(place.block + from).to_le_bytes());
+            list.extend_from_slice(&(extent.block + from).to_le_bytes());
         }
         let mut command = Submission {
             opcode: nvm::DATASET_MANAGEMENT,
-            nsid: place.namespace as u32 + 1,
+            nsid: extent.namespace as u32 + 1,
             words: [ranges as u32 - 1, DEALLOCATE, 0, 0, 0, 0],
             ..Submission::default()
         };
         let buffer = self.buffer(list.len(), Way::ToDevice, true, &mut command)?;
         let write = self.cpu.machine(|machine| {
             machine.memory.scatter(&buffer.pieces, &list);
-            machine.history.borrow_mut().begin_write(place.namespace, place.block, place.blocks, Value::Zero)
+            machine.history.borrow_mut().begin_write(
+                extent.namespace,
+                extent.block,
+                extent.blocks,
+                Value::Zero,
+            )
         });
         let purpose = Purpose::Write { write, durable: false, hint: true };
-        Some(Prepared { command, buffer, purpose, active: Some((place, true, false)) })
+        Some(Prepared { command, buffer, purpose, active: Some((extent, true, false)) })
     }
 
     /// Compare with what the blocks hold, or with one byte that differs. Where that is not known, a read does.
-    fn compare(&mut self, place: Place) -> Option<Prepared> {
-        let bytes = self.bytes(place);
+    fn compare(&mut self, extent: Extent) -> Option<Prepared> {
+        let bytes = self.bytes(extent);
         let known: Option<Vec<Value>> = self.cpu.machine(|machine| {
             let history = machine.history.borrow();
-            (place.block..place.block + place.blocks)
-                .map(|block| history.certain(place.namespace, block))
+            (extent.block..extent.block + extent.blocks)
+                .map(|block| history.certain(extent.namespace, block))
                 .collect()
         });
-        let Some(values) = known else { return self.read(place) };
-        let block_bytes = self.namespaces[place.namespace].block_bytes;
+        let Some(values) = known else { return self.read(extent) };
+        let block_bytes = self.namespaces[extent.namespace].block_bytes;
         let mut data = vec![0; bytes];
         self.cpu.machine(|machine| {
             let history = machine.history.borrow();
-            for ((block, value), data) in (place.block..).zip(&values).zip(data.chunks_exact_mut(block_bytes))
+            for ((block, value), data) in
+                (extent.block..).zip(&values).zip(data.chunks_exact_mut(block_bytes))
             {
                 if let Value::Stamp(stamp) = value {
-                    history.fill(place.namespace, block, *stamp, data);
+                    history.fill(extent.namespace, block, *stamp, data);
                 }
             }
         });
@@ -327,39 +300,39 @@ impl Driver {
         if differs {
             data[self.random.below(bytes as u64) as usize] ^= 1 << self.random.below(8);
         }
-        let mut command = Self::on_blocks(nvm::COMPARE, place, 0);
+        let mut command = Self::on_blocks(nvm::COMPARE, extent, 0);
         let buffer = self.buffer(bytes, Way::ToDevice, false, &mut command)?;
         self.cpu.machine(|machine| machine.memory.scatter(&buffer.pieces, &data));
         let purpose =
             Purpose::Compare { status: if differs { status::COMPARE_FAILURE } else { status::SUCCESS } };
-        Some(Prepared { command, buffer, purpose, active: Some((place, false, true)) })
+        Some(Prepared { command, buffer, purpose, active: Some((extent, false, true)) })
     }
 
     /// Reads every block, several commands at a time.
     pub(super) async fn sweep(&mut self) -> Result<(), Trouble> {
-        let mut places = Vec::new();
+        let mut extents = Vec::new();
         for (namespace, of) in self.namespaces.iter().enumerate() {
             let most = (self.most_bytes.min(16 * PAGE_BYTES) / of.block_bytes).max(1) as u64;
             let mut block = 0;
             while block < of.blocks {
                 let blocks = most.min(of.blocks - block);
-                places.push(Place { namespace, block, blocks });
+                extents.push(Extent { namespace, block, blocks });
                 block += blocks;
             }
         }
-        while !places.is_empty() || !self.active.is_empty() {
+        while !extents.is_empty() || !self.active.is_empty() {
             while self.active.len() < self.plan.depth
-                && let Some(&place) = places.last()
+                && let Some(&extent) = extents.last()
                 && let Some(&ring) = self.rings_with_room().first()
-                && let Some(prepared) = self.read(place)
+                && let Some(prepared) = self.read(extent)
             {
                 if self.put_prepared(ring, prepared).is_none() {
                     break;
                 }
-                places.pop();
+                extents.pop();
                 self.ring_doorbell(ring).await;
             }
-            let until_ns = if places.is_empty() { u64::MAX } else { self.cpu.now_ns() + RETRY_NS };
+            let until_ns = if extents.is_empty() { u64::MAX } else { self.cpu.now_ns() + RETRY_NS };
             self.wait_for_completions(until_ns).await?;
         }
         Ok(())

@@ -21,7 +21,7 @@ impl Machine {
         };
         for (grant, from, to) in touched {
             let allowed = match grant {
-                Grant::Fetch => true,
+                Grant::Fetch | Grant::Share => true,
                 Grant::Read(first, end) => first <= from && to <= end,
                 _ => false,
             };
@@ -52,6 +52,7 @@ impl Machine {
                     posted = Some(queue);
                     true
                 }
+                Grant::Share => true,
                 Grant::Write(first, end) => first <= from && to <= end,
                 _ => false,
             };
@@ -141,6 +142,19 @@ impl Machine {
         self.commands.insert((sq_id, cid), command);
     }
 
+    /// A command that no completion entry tells of has ended, as its driver saw in registers. Its pages are given back.
+    pub(crate) fn ended(&mut self, key: (u16, u16), status: u16) {
+        let Some(command) = self.commands.remove(&key) else {
+            self.broken(Rule::Completion, || format!("the end of {key:?}, which was not under way"));
+            return;
+        };
+        self.event(u64::from(status), || format!("port {} command {} ended with {status:#x}", key.0, key.1));
+        self.judge(&command, Completion { sq_id: key.0, cid: key.1, status, ..Completion::default() });
+        for &page in &command.pages {
+            self.memory.release(page);
+        }
+    }
+
     /// Checks a completion against what was asked, with the data that is in memory at this moment.
     fn judge(&mut self, command: &Command, completion: Completion) {
         let how = completion.status;
@@ -219,7 +233,10 @@ impl Machine {
             Interrupt::Message(vector) => {
                 self.fired.insert(vector);
             }
-            Interrupt::IntX(level) => self.intx = level,
+            Interrupt::IntX(level) => {
+                self.event(u64::from(level), || format!("INTA is {level}"));
+                self.intx = level;
+            }
         }
         self.changed = true;
     }

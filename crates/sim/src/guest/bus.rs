@@ -1,8 +1,11 @@
 //! Finding the device: capabilities, BARs, interrupts, as Linux's PCI core does.
 
+use etherslot_node::Interrupts;
+
 use crate::checkers::verdict::Rule;
-use crate::guest::driver::{Driver, Trouble};
-use crate::plan::InterruptPlan;
+use crate::guest::cpu::Cpu;
+use crate::plan::{GuestPlan, InterruptPlan};
+use crate::random::Random;
 
 const COMMAND: u64 = 0x04;
 const CLASS: u64 = 0x08;
@@ -14,33 +17,89 @@ const EXTENDED: u64 = 0x100;
 /// Memory Space, Bus Master.
 const COMMAND_ENABLE: u32 = 0x6;
 const COMMAND_NO_INTX: u32 = 0x400;
-const NVME_CLASS: u32 = 0x01_0802;
 const CAPABILITY_MSI: u32 = 0x05;
 const CAPABILITY_EXPRESS: u32 = 0x10;
 const CAPABILITY_MSIX: u32 = 0x11;
 const FUNCTION_RESET: u32 = 1 << 15;
 const FUNCTION_RESET_NS: u64 = 100_000_000;
 
+/// Why a driver gives its device up for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Registers read as all ones.
+    Gone,
+    /// A command or a register took too long.
+    Timeout(&'static str),
+    /// The device says that it can't go on.
+    Fatal,
+    /// A command that has to go well failed: its opcode and status.
+    Refused(u8, u16),
+    /// It was reset on purpose.
+    OnPurpose,
+}
+
 /// A BAR, and where it is put.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bar {
-    pub(super) address: u64,
+pub(crate) struct Bar {
+    pub(crate) address: u64,
     is_64bit: bool,
 }
 
 /// Where things are in the device's configuration space.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     express: Option<u64>,
     msi: Option<u64>,
     msix: Option<u64>,
-    pub(super) bars: [Option<Bar>; BARS],
+    pub(crate) bars: [Option<Bar>; BARS],
     command: u32,
 }
 
-impl Driver {
+/// What a driver knows of its device's place on the bus.
+pub(crate) struct Place {
+    cpu: Cpu,
+    plan: GuestPlan,
+    /// What the device has to say that it is.
+    class: u32,
+    /// Offsets of capabilities, once enumerated.
+    pub(crate) layout: Option<Layout>,
+    /// The device was reset with its configuration: BARs have to be given again.
+    pub(crate) unconfigured: bool,
+    /// How often it had been lost when it was found.
+    losses: u64,
+}
+
+impl Place {
+    /// Of a device of this class, which is still to be found.
+    pub(crate) fn new(cpu: Cpu, plan: GuestPlan, class: u32) -> Self {
+        Self { cpu, plan, class, layout: None, unconfigured: true, losses: 0 }
+    }
+
+    fn broken(&self, rule: Rule, detail: impl FnOnce() -> String) {
+        self.cpu.machine(|machine| machine.broken(rule, detail));
+    }
+
+    /// Messages that the guest has.
+    pub(crate) fn vectors(&self) -> u16 {
+        let device = self.cpu.machine(|machine| machine.device);
+        match (self.plan.interrupts, device) {
+            (InterruptPlan::MsiX, Some(device)) => device.msix_vectors.max(1),
+            (InterruptPlan::Msi, Some(device)) => device.msi_vectors.clamp(1, self.plan.msi_vectors),
+            _ => 1,
+        }
+    }
+
+    /// The interrupts that the guest sets up.
+    fn interrupts(&self) -> Interrupts {
+        match self.plan.interrupts {
+            InterruptPlan::MsiX => Interrupts::MsiX,
+            InterruptPlan::Msi => Interrupts::Msi(self.vectors()),
+            InterruptPlan::IntX | InterruptPlan::Polling => Interrupts::Legacy,
+        }
+    }
+
     /// Finds the device and gives it its addresses; or, when it was there before, checks that it still has them.
-    pub(super) async fn find(&mut self) -> Result<(), Trouble> {
+    pub(crate) async fn find(&mut self, random: &mut Random) -> Result<(), Trouble> {
         self.losses = self.cpu.machine(|machine| machine.losses);
         if self.cpu.config_read(0, 4).await == u32::MAX {
             return Err(Trouble::Gone);
@@ -54,7 +113,7 @@ impl Driver {
         if !matches!(self.plan.interrupts, InterruptPlan::IntX) {
             layout.command |= COMMAND_NO_INTX;
         }
-        self.assign(layout).await?;
+        self.assign(layout, random).await?;
         self.layout = Some(layout);
         self.unconfigured = false;
         Ok(())
@@ -66,7 +125,7 @@ impl Driver {
         if class == 0xFF_FFFF || header == 0xFF {
             return Err(Trouble::Gone);
         }
-        if class != NVME_CLASS || header != 0 {
+        if class != self.class || header != 0 {
             self.broken(Rule::Restored, || format!("class {class:#x}, header type {header:#x}"));
         }
         let mut layout = Layout::default();
@@ -150,7 +209,7 @@ impl Driver {
         Ok(bars)
     }
 
-    async fn assign(&mut self, layout: Layout) -> Result<(), Trouble> {
+    async fn assign(&mut self, layout: Layout, random: &mut Random) -> Result<(), Trouble> {
         for (index, bar) in layout.bars.iter().enumerate() {
             let Some(bar) = bar else { continue };
             let register = BAR0 + 4 * index as u64;
@@ -170,7 +229,7 @@ impl Driver {
             InterruptPlan::IntX | InterruptPlan::Polling => (None, 0),
         };
         // Linux sets interrupts up before or after it enables memory, depending on the driver.
-        let early = self.random.percent(50);
+        let early = random.percent(50);
         if early {
             self.set_interrupts(capability, control).await;
         }
@@ -216,9 +275,9 @@ impl Driver {
     }
 
     /// FLR (PCIe Base 6.0, 6.6.2): the device forgets its configuration.
-    pub(super) async fn function_level_reset(&mut self) {
+    pub(crate) async fn function_level_reset(&mut self) {
         let Some(express) = self.layout.and_then(|layout| layout.express) else { return };
-        self.note(|| "Function Level Reset".to_owned());
+        self.cpu.machine(|machine| machine.event(1, || "Function Level Reset".to_owned()));
         let control = self.cpu.config_read(express + 8, 2).await;
         self.unconfigured = true;
         self.cpu.config_write(express + 8, 2, control & 0x7FFF | FUNCTION_RESET).await;
