@@ -8,11 +8,15 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use etherslot_netio::Address;
 use etherslot_rdma::Qpn;
+use etherslot_wire::NodeId;
 
 /// The UDP port of slot 0; below those that systems give out by themselves.
 pub const FIRST_PORT: u16 = 18_944;
 /// Slots of a node. One less than 8 bits can say: no QP has the number of multicast.
 pub const SLOTS: u8 = 255;
+
+/// In the numbers of nodes that are processes.
+const NODE: &[u8; 4] = b"ESVB";
 
 /// The GID of an IPv4 address.
 pub fn gid(ip: Ipv4Addr) -> [u8; 16] {
@@ -60,6 +64,26 @@ pub fn peer_number(peer: &Address, qp: Qpn) -> u32 {
     number(slot.unwrap_or(0), qp)
 }
 
+/// The number of the node that a process is (docs/verbs.md, "Links"): 7 bytes of its own, what it is a node of, its slot and
+/// its address.
+pub fn node(ip: Ipv4Addr, slot: u8, own: u64) -> NodeId {
+    let mut node = [0; 16];
+    node[..7].copy_from_slice(&own.to_be_bytes()[1..]);
+    node[7..11].copy_from_slice(NODE);
+    node[11] = slot;
+    node[12..].copy_from_slice(&ip.octets());
+    NodeId(node)
+}
+
+/// Which process a node is, if it is one.
+pub fn of_node(node: &NodeId) -> Option<Address> {
+    let (kind, at) = (node.0.get(7..11)?, node.0.get(12..)?);
+    let slot = node.0[11];
+    let ip: [u8; 4] = at.try_into().ok()?;
+    let is_one = kind == NODE && slot < SLOTS;
+    is_one.then(|| Address::Udp(SocketAddr::V4(SocketAddrV4::new(ip.into(), port(slot)))))
+}
+
 /// What stands in the place of a GRH in front of a datagram: as RoCE v2 has it over IPv4, 20 bytes of nothing and an
 /// IPv4 header.
 pub fn grh(from: &Address, to: Ipv4Addr) -> [u8; 40] {
@@ -88,6 +112,16 @@ mod tests {
         assert_eq!(process.to_string(), format!("10.1.2.3:{}", FIRST_PORT + 7));
         assert_eq!(engine_number(number), Qpn(0x1234));
         assert_eq!(peer_number(&process, Qpn(0x1234)), number);
+    }
+
+    #[test]
+    fn a_node_tells_where_its_process_is() {
+        let ip = Ipv4Addr::new(10, 1, 2, 3);
+        let at = of_node(&node(ip, 254, u64::MAX)).expect("a process");
+        assert_eq!(at.to_string(), format!("10.1.2.3:{}", FIRST_PORT + 254));
+        assert_ne!(node(ip, 1, 1), node(ip, 1, 2));
+        assert_eq!(of_node(&node(ip, 255, 1)), None);
+        assert_eq!(of_node(&NodeId([7; 16])), None);
     }
 
     #[test]

@@ -6,8 +6,29 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::process::Command;
 
+use etherslot_rdma::{BLOCK_BYTES, MAX_INLINE_BYTES, ON_THE_FLY_PLACES, SendOpcode, SendWork, flag};
 use etherslot_verbs::abi::cma::types::*;
+use etherslot_verbs::abi::on_the_fly::{FlagAt, Wqe};
 use etherslot_verbs::abi::types::*;
+
+/// What our own header says in numbers.
+const CONSTANTS: &[(&str, usize)] = &[
+    ("ETHERSLOT_AOTF_PLACES", ON_THE_FLY_PLACES),
+    ("ETHERSLOT_WQE_BLOCKS", SendWork::MAX_BYTES / BLOCK_BYTES),
+    ("ETHERSLOT_INLINE_BYTES", MAX_INLINE_BYTES),
+    ("ETHERSLOT_WRITE", SendOpcode::Write as usize),
+    ("ETHERSLOT_WRITE_IMM", SendOpcode::WriteImmediate as usize),
+    ("ETHERSLOT_SEND", SendOpcode::Send as usize),
+    ("ETHERSLOT_SEND_IMM", SendOpcode::SendImmediate as usize),
+    ("ETHERSLOT_SEND_INVALIDATE", SendOpcode::SendInvalidate as usize),
+    ("ETHERSLOT_SIGNALED", flag::SIGNALED as usize),
+    ("ETHERSLOT_FENCE", flag::FENCE as usize),
+    ("ETHERSLOT_SOLICITED", flag::SOLICITED as usize),
+    ("ETHERSLOT_INLINE", flag::INLINE as usize),
+    ("etherslot_blocks(32)", 1),
+    ("etherslot_blocks(33)", 2),
+    ("etherslot_blocks(480)", 8),
+];
 
 /// Size and offsets of a structure: in C, and ours.
 struct Layout {
@@ -171,6 +192,11 @@ fn layouts() -> Vec<Layout> {
             "cqe" = cqe, "cq_context" = cq_context, "channel" = channel, "comp_vector" = comp_vector,
             "wc_flags" = wc_flags, "comp_mask" = comp_mask, "flags" = flags, "parent_domain" = parent_domain,
         }
+        "struct etherslot_wqe" Wqe {
+            "opcode" = opcode, "flags" = flags, "blocks" = blocks, "sges" = sges, "inline_bytes" = inline_bytes,
+            "wr_id" = wr_id, "remote_addr" = remote_addr, "rkey" = rkey, "imm_data" = imm_data, "data" = data,
+        }
+        "struct etherslot_flag" FlagAt { "addr" = addr, "value" = value, "key" = key, "reserved" = reserved }
         "struct ibv_ah" Ah { "context" = context, "pd" = pd, "handle" = handle }
         "struct ibv_sa_path_rec" PathRec {
             "dgid" = dgid, "sgid" = sgid, "dlid" = dlid, "slid" = slid, "raw_traffic" = raw_traffic,
@@ -218,13 +244,16 @@ fn layouts() -> Vec<Layout> {
 fn structures_lie_in_memory_as_the_header_has_them() {
     let layouts = layouts();
     let mut source = String::from(
-        "#include <rdma/rdma_cma.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n",
+        "#include <etherslot.h>\n#include <rdma/rdma_cma.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n",
     );
     for layout in &layouts {
         let _ = writeln!(source, "printf(\"%zu\\n\", sizeof({}));", layout.c);
         for (field, _) in &layout.fields {
             let _ = writeln!(source, "printf(\"%zu\\n\", offsetof({}, {field}));", layout.c);
         }
+    }
+    for (name, _) in CONSTANTS {
+        let _ = writeln!(source, "printf(\"%zu\\n\", (size_t){name});");
     }
     source.push_str("return 0; }\n");
     let folder = tempfile::tempdir().expect("a folder");
@@ -235,6 +264,7 @@ fn structures_lie_in_memory_as_the_header_has_them() {
     if let Some(include) = std::env::var_os("ETHERSLOT_VERBS_INCLUDE") {
         gcc.arg("-I").arg(include);
     }
+    gcc.args(["-I", concat!(env!("CARGO_MANIFEST_DIR"), "/include")]);
     let status = gcc.arg("-o").arg(&program).arg(&file).status().expect("gcc");
     assert!(status.success(), "the header does not know all of them");
     let output = Command::new(&program).output().expect("the program");
@@ -251,5 +281,8 @@ fn structures_lie_in_memory_as_the_header_has_them() {
         for &(field, ours) in &layout.fields {
             assert_eq!(ours, next(), "{}.{field}", layout.c);
         }
+    }
+    for &(name, ours) in CONSTANTS {
+        assert_eq!(ours, next(), "{name}");
     }
 }

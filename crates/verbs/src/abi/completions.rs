@@ -207,11 +207,19 @@ pub(crate) unsafe extern "C" fn create_cq_ex(context: *mut Context, attr: *mut C
     unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector.cast_signed()) }
 }
 
-/// It has room already, or it does not get any.
+/// It has at least so much room: it does not get less.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut Cq, cqes: c_int) -> c_int {
+    let Ok(wanted) = u32::try_from(cqes) else { return libc::EINVAL };
     // SAFETY: the program's CQ.
-    if cqes <= unsafe { (*cq).cqe } { 0 } else { libc::EOPNOTSUPP }
+    let ours = unsafe { OurCq::of(cq) };
+    let mut core = ours.rnic.lock();
+    if core.engine().resize_cq(ours.id, wanted as usize).is_err() {
+        return libc::EINVAL;
+    }
+    // SAFETY: as above; who changes it has the lock.
+    unsafe { (*cq).cqe = (*cq).cqe.max(wanted.next_power_of_two().cast_signed()) };
+    0
 }
 
 #[unsafe(no_mangle)]
@@ -245,7 +253,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut Cq, solicited_only: c_int) -> c_int {
     // SAFETY: the program's CQ.
     let ours = unsafe { OurCq::of(cq) };
-    ours.rnic.lock().engine().arm_for_next(ours.id, solicited_only != 0);
+    let mut core = ours.rnic.lock();
+    core.engine().arm_for_untold(ours.id, solicited_only != 0);
+    core.tell();
     0
 }
 

@@ -208,8 +208,15 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut Context) -> c_int
     0
 }
 
-fn device_attr() -> DeviceAttr {
+/// # Safety
+/// The program's context.
+unsafe fn device_attr(context: *mut Context) -> DeviceAttr {
     let guid = guid();
+    // SAFETY: as the caller says.
+    let most = unsafe { OurContext::of(context) }.rnic.most();
+    // Some are the library's own, or on their way.
+    let regions = (most.stags - most.stags / 16).cast_signed();
+    let reads = c_int::from(most.reads);
     // SAFETY: zeros are a valid value.
     let mut attr: DeviceAttr = unsafe { mem::zeroed() };
     let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
@@ -230,7 +237,7 @@ fn device_attr() -> DeviceAttr {
         vendor_id: VENDOR_ID,
         vendor_part_id: 1,
         hw_ver: 1,
-        max_qp: 4096,
+        max_qp: most.qps.cast_signed(),
         max_qp_wr: MAX_WR,
         device_cap_flags: RC_RNR_NAK_GEN
             | SYS_IMAGE_GUID
@@ -239,18 +246,18 @@ fn device_attr() -> DeviceAttr {
             | MEM_WINDOW_TYPE_2B,
         max_sge: sges,
         max_sge_rd: sges,
-        max_cq: 4096,
+        max_cq: most.cqs.cast_signed(),
         max_cqe: (1 << 22) - 1,
-        max_mr: 60_000,
+        max_mr: regions,
         max_pd: 32_768,
-        max_qp_rd_atom: 128,
-        max_res_rd_atom: 128 * 4096,
-        max_qp_init_rd_atom: 128,
-        // With respect to the processor, too.
-        atomic_cap: 2,
-        max_mw: 60_000,
+        max_qp_rd_atom: reads,
+        max_res_rd_atom: reads * most.qps.cast_signed(),
+        max_qp_init_rd_atom: reads,
+        // With respect to the processor, too; or to the RNIC's own.
+        atomic_cap: if most.are_global { 2 } else { 1 },
+        max_mw: regions,
         max_ah: 1 << 20,
-        max_srq: 1024,
+        max_srq: most.srqs.cast_signed(),
         max_srq_wr: MAX_WR,
         max_srq_sge: sges,
         max_pkeys: 1,
@@ -261,21 +268,22 @@ fn device_attr() -> DeviceAttr {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_device(_context: *mut Context, attr: *mut DeviceAttr) -> c_int {
-    // SAFETY: the caller's structure.
-    unsafe { attr.write(device_attr()) };
+unsafe extern "C" fn ibv_query_device(context: *mut Context, attr: *mut DeviceAttr) -> c_int {
+    // SAFETY: the program's context, and the caller's structure.
+    unsafe { attr.write(device_attr(context)) };
     0
 }
 
 unsafe extern "C" fn query_device_ex(
-    _context: *mut Context,
+    context: *mut Context,
     _input: *const c_void,
     attr: *mut DeviceAttrEx,
     bytes: usize,
 ) -> c_int {
     // SAFETY: zeros are a valid value.
     let mut ours: DeviceAttrEx = unsafe { mem::zeroed() };
-    ours.orig_attr = device_attr();
+    // SAFETY: the program's context.
+    ours.orig_attr = unsafe { device_attr(context) };
     ours.device_cap_flags_ex = u64::from(ours.orig_attr.device_cap_flags);
     ours.phys_port_cnt_ex = 1;
     // The clock is the system's, in ns.

@@ -11,6 +11,7 @@ mod completions;
 mod context;
 mod memory;
 mod names;
+pub mod on_the_fly;
 mod pairs;
 mod regions;
 mod stubs;
@@ -23,7 +24,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::device::{Device, DeviceError, DeviceOptions};
+use crate::device::{Device, DeviceError, DeviceOptions, Which};
+use crate::function::FunctionError;
+use crate::link::Link;
+use etherslot_vfio::OpenError;
 use memory::ProcessMemory;
 
 /// The device, as this room has it.
@@ -43,23 +47,39 @@ fn process() -> MutexGuard<'static, Process> {
     PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Environment: the IPv4 address of the device, and the MTU.
+/// Environment: the IPv4 address of the device, the MTU, the slot, the link, and the PCI Function that is the device (or `none`).
 const IP_VARIABLE: &str = "ETHERSLOT_VERBS_IP";
 const MTU_VARIABLE: &str = "ETHERSLOT_VERBS_MTU";
+const SLOT_VARIABLE: &str = "ETHERSLOT_VERBS_SLOT";
+const LINK_VARIABLE: &str = "ETHERSLOT_VERBS_LINK";
+const FUNCTION_VARIABLE: &str = "ETHERSLOT_VERBS_FUNCTION";
 
 /// How the environment wants the device; none if it is not to be understood.
 fn options() -> Option<DeviceOptions> {
-    fn set<T: std::str::FromStr>(option: &mut Option<T>, name: &str) -> Option<()> {
+    fn set<T>(option: &mut Option<T>, name: &str) -> Option<()>
+    where
+        T: std::str::FromStr<Err: std::fmt::Display>,
+    {
         let Ok(text) = std::env::var(name) else { return Some(()) };
-        *option = text.parse().ok();
-        if option.is_none() {
-            eprintln!("etherslot verbs: {name}={text:?} is not understood");
+        match text.parse() {
+            Ok(value) => *option = Some(value),
+            Err(error) => {
+                eprintln!("etherslot verbs: {name}={text:?} is not understood: {error}");
+                return None;
+            }
         }
-        option.is_some().then_some(())
+        Some(())
     }
     let mut options = DeviceOptions::default();
     set(&mut options.ip, IP_VARIABLE)?;
     set(&mut options.mtu, MTU_VARIABLE)?;
+    set(&mut options.slot, SLOT_VARIABLE)?;
+    let mut link: Option<Link> = None;
+    set(&mut link, LINK_VARIABLE)?;
+    options.link = link.unwrap_or_default();
+    let mut function: Option<Which> = None;
+    set(&mut function, FUNCTION_VARIABLE)?;
+    options.function = function.unwrap_or_default();
     Some(options)
 }
 
@@ -68,14 +88,21 @@ impl Process {
     fn enter(&mut self) -> Option<Arc<Rnic>> {
         if self.device.is_none() {
             prepare();
-            match Device::open(&options()?, ProcessMemory, block_signals) {
+            match Device::open(&options()?, ProcessMemory, settle) {
                 Ok(device) => self.device = Some(device),
                 Err(error) => {
                     eprintln!("etherslot verbs: the device cannot be opened: {error}");
                     let code = match error {
                         DeviceError::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
-                        DeviceError::NoSlot(_) => libc::EBUSY,
-                        DeviceError::NoAddress | DeviceError::Open(_) => libc::ENODEV,
+                        DeviceError::NoSlot(_)
+                        | DeviceError::SlotTaken(_)
+                        | DeviceError::InterfaceTaken(_)
+                        | DeviceError::Function(FunctionError::Open(OpenError::Busy(_))) => libc::EBUSY,
+                        DeviceError::NoSuchSlot(_) | DeviceError::NotItsAddress(..) => libc::EINVAL,
+                        DeviceError::NoAddress
+                        | DeviceError::NoAddressOf(_)
+                        | DeviceError::Open(_)
+                        | DeviceError::Function(_) => libc::ENODEV,
                     };
                     set_errno(code);
                     return None;
@@ -104,6 +131,44 @@ fn block_signals() {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, ptr::null_mut());
+    }
+}
+
+/// What the device's thread does first.
+fn settle() {
+    /// `struct sched_attr` of Linux 3.14, without what came later.
+    #[repr(C)]
+    #[derive(Default)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime_ns: u64,
+        deadline_ns: u64,
+        period_ns: u64,
+    }
+    const TIMER_SLACK_NS: libc::c_ulong = 1000;
+    /// The least that the kernel takes.
+    const SLICE_NS: u64 = 100_000;
+    block_signals();
+    // SAFETY: these change nothing but how this thread is scheduled; the structure is as long as it says, and lives through the call.
+    unsafe {
+        // It sleeps for microseconds, which the kernel would make fifty more.
+        libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS);
+        // Who asks for short turns gets them soon (Linux 6.12): a program that spins on memory makes way for it. Kernels of before
+        // do nothing.
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        let attr = SchedAttr {
+            size: size_of::<SchedAttr>() as u32,
+            nice,
+            runtime_ns: SLICE_NS,
+            ..SchedAttr::default()
+        };
+        if libc::sched_getscheduler(0) == libc::SCHED_OTHER {
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
+        }
     }
 }
 

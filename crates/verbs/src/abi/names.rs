@@ -86,6 +86,30 @@ extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
     name(&NAMES, status, c"unknown")
 }
 
+/// For providers.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_wr_opcode_str(opcode: c_int) -> *const c_char {
+    const NAMES: [&CStr; 16] = [
+        c"RDMA write",
+        c"RDMA write with immediate",
+        c"send",
+        c"send with immediate",
+        c"RDMA read",
+        c"atomic compare and swap",
+        c"atomic fetch and add",
+        c"local invalidate",
+        c"bind memory window",
+        c"send with invalidate",
+        c"TSO",
+        c"driver",
+        c"unknown",
+        c"unknown",
+        c"flush",
+        c"atomic write",
+    ];
+    name(&NAMES, opcode, c"unknown")
+}
+
 /// Rates: the code, in units of 2.5 Gbit/s (0 if it is no multiple), and in Mbit/s.
 const RATES: [(c_int, c_int, c_int); 24] = [
     (2, 1, 2500),

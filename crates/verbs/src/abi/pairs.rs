@@ -84,7 +84,7 @@ pub(crate) unsafe fn qp_events_given<'a>(qp: *mut Qp) -> &'a Given {
     unsafe { &OurQp::of(qp).events }
 }
 
-fn code(error: ControlError) -> c_int {
+pub(crate) fn code(error: ControlError) -> c_int {
     match error {
         ControlError::Unknown | ControlError::Invalid => libc::EINVAL,
         ControlError::InUse => libc::EBUSY,
@@ -172,7 +172,8 @@ unsafe fn create(pd: *mut Pd, attr: *mut QpInitAttr) -> *mut Qp {
     };
     let settings = Settings {
         attr: QpAttr { cap: attr.cap, port_num: PORT, ..QpAttr::default() },
-        attributes: Attributes { stream: 1 + id.0 % STREAMS, ..Attributes::default() },
+        // Programs know QPs of InfiniBand: that one ends is not a word to the other, who may still want what it has posted.
+        attributes: Attributes { stream: 1 + id.0 % STREAMS, is_quiet: true, ..Attributes::default() },
     };
     let qp = Box::into_raw(Box::new(OurQp {
         qp: work_ex::functions(base),
@@ -306,10 +307,11 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut Qp, attr: *mut QpAttr, ma
             attributes.peer = core.rnic.peer(now_ns, address).ok_or(libc::ENOMEM)?;
         }
         if matches!(to, State::Reset | State::Error) {
-            // What it has taken is acknowledged first.
+            // An adapter would have taken by now what has come, and acknowledged it.
+            core.receive(now_ns);
             core.transmit(now_ns);
         }
-        core.engine().modify_qp(ours.id, to, Some(attributes)).map_err(code)
+        core.engine().modify_qp(ours.id, to, attributes).map_err(code)
     });
     if let Err(error) = result {
         return error;
@@ -349,7 +351,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
     let ours = unsafe { OurQp::of(qp) };
     let now_ns = ours.rnic.now_ns();
     let destroyed = ours.rnic.act(|core| {
-        // What it has taken is acknowledged first.
+        // As before any end.
+        core.receive(now_ns);
         core.transmit(now_ns);
         core.engine().destroy_qp(ours.id)?;
         if let Some(owner) = core.qps.remove(&ours.id) {

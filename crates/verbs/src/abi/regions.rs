@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use etherslot_rdma::{Access, ControlError, Layout, Region};
+use etherslot_vfio::{MapError, Mapping};
 
 use super::context::{OurContext, OurPd};
 use super::null;
@@ -64,16 +65,27 @@ unsafe fn register(pd: *mut Pd, address: *mut c_void, length: usize, iova: u64, 
     }
     // SAFETY: the program's domain and its context.
     let (domain, ours) = unsafe { (OurPd::of(pd), OurContext::of((*pd).context)) };
+    let mut core = ours.rnic.lock();
+    let mapping = match core.engine().dma().filter(|_| length > 0) {
+        // SAFETY: the program registers its memory for what the RNIC reads and writes there, and keeps it until it deregisters it.
+        Some(dma) => match unsafe { dma.map(address.cast(), length, flags & LOCAL_WRITE != 0) } {
+            Ok(mapping) => Some(mapping),
+            Err(MapError::Refused(error)) => return null(error.raw_os_error().unwrap_or(libc::EIO)),
+            Err(MapError::NoAddress) => return null(libc::ENOMEM),
+            Err(MapError::Empty) => return null(libc::EINVAL),
+        },
+        None => None,
+    };
     let region = Region {
         pd: domain.number,
         access: access(flags),
         base: if flags & ZERO_BASED != 0 { 0 } else { iova },
         length: length as u64,
         key: KEY.fetch_add(1, Ordering::Relaxed),
-        // Addresses of the process are as contiguous as the region: no page list, whatever its size.
-        layout: Layout::Direct { address: address as u64 },
+        // Addresses of the process, or of the map, are as contiguous as the region: no page list, whatever its size.
+        layout: Layout::Direct { address: mapping.as_ref().map_or(address as u64, Mapping::address) },
     };
-    match ours.rnic.lock().engine().register(&region) {
+    match core.engine().register(&region, mapping) {
         Ok(stag) => {
             // SAFETY: the program's domain.
             let context = unsafe { (*pd).context };

@@ -31,7 +31,7 @@ pub(crate) mod opcode {
     pub(crate) const SEND_WITH_INV: i32 = 9;
 }
 
-fn code(error: PostError) -> c_int {
+pub(crate) fn code(error: PostError) -> c_int {
     match error {
         PostError::Full => libc::ENOMEM,
         PostError::Unknown | PostError::State | PostError::Malformed => libc::EINVAL,
@@ -123,6 +123,40 @@ fn convert<'a>(from: &[Sge], to: &'a mut [EngineSge; MAX_SGES]) -> &'a [EngineSg
     &to[..from.len()]
 }
 
+/// The pieces of a work request as the engine takes them, or its inline data, until it is posted.
+pub(crate) struct Pieces {
+    places: [EngineSge; MAX_SGES],
+    bytes: [u8; MAX_INLINE_BYTES],
+}
+
+impl Pieces {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { places: [EngineSge::default(); MAX_SGES], bytes: [0; MAX_INLINE_BYTES] }
+    }
+
+    /// Puts those of `wr` into what [`describe`] has made of it.
+    ///
+    /// # Safety
+    /// The list is as long as it says, and inline data are readable.
+    #[inline]
+    pub(crate) unsafe fn put<'a>(&'a mut self, wr: &SendWr, work: &mut SendWork<'a>) -> Result<(), c_int> {
+        if matches!(work.opcode, SendOpcode::Bind | SendOpcode::Invalidate) {
+            return Ok(());
+        }
+        // SAFETY: the caller's list.
+        let list = unsafe { sges(wr.sg_list, wr.num_sge)? };
+        if wr.send_flags & INLINE != 0 {
+            // SAFETY: the caller's data.
+            let length = unsafe { gather(list, &mut self.bytes)? };
+            work.inline = Some(&self.bytes[..length]);
+        } else {
+            work.sges = convert(list, &mut self.places);
+        }
+        Ok(())
+    }
+}
+
 /// Posts one send work request.
 unsafe fn post_one(
     core: &mut Core<ProcessMemory>,
@@ -130,6 +164,27 @@ unsafe fn post_one(
     qp: &OurQp,
     wr: &SendWr,
 ) -> Result<(), c_int> {
+    let mut pieces = Pieces::new();
+    // SAFETY: as the header asks.
+    let work = unsafe {
+        let mut work = describe(core, now_ns, qp, wr)?;
+        pieces.put(wr, &mut work)?;
+        work
+    };
+    post_work(core, qp, &work)
+}
+
+/// A send work request of the engine's, but for its pieces.
+///
+/// # Safety
+/// The parts of the union that the opcode stands for are set, and what they point to is the program's.
+#[inline]
+pub(crate) unsafe fn describe<'a>(
+    core: &mut Core<ProcessMemory>,
+    now_ns: u64,
+    qp: &OurQp,
+    wr: &SendWr,
+) -> Result<SendWork<'a>, c_int> {
     let mut work = SendWork { flags: flags(wr.send_flags), id: wr.wr_id, ..SendWork::default() };
     // SAFETY: as the header asks: the parts of the union that an opcode stands for are set.
     unsafe {
@@ -179,18 +234,7 @@ unsafe fn post_one(
             _ => return Err(libc::EINVAL),
         }
     }
-    let is_local = matches!(work.opcode, SendOpcode::Bind | SendOpcode::Invalidate);
-    // SAFETY: the caller's list.
-    let list = if is_local { &[] } else { unsafe { sges(wr.sg_list, wr.num_sge)? } };
-    let (mut places, mut bytes) = ([EngineSge::default(); MAX_SGES], [0; MAX_INLINE_BYTES]);
-    if wr.send_flags & INLINE != 0 && !is_local {
-        // SAFETY: the caller's data.
-        let length = unsafe { gather(list, &mut bytes)? };
-        work.inline = Some(&bytes[..length]);
-    } else {
-        work.sges = convert(list, &mut places);
-    }
-    post_work(core, qp, &work)
+    Ok(work)
 }
 
 /// Posts a send work request of the engine's.
@@ -200,9 +244,7 @@ pub(crate) fn post_work(
     qp: &OurQp,
     work: &SendWork<'_>,
 ) -> Result<(), c_int> {
-    let mut wqe = [0; SendWork::MAX_BYTES];
-    let length = work.emit(&mut wqe).ok_or(libc::EINVAL)?;
-    core.engine().post_send(qp.id, &wqe[..length]).map_err(code)
+    core.engine().post_send(qp.id, work).map_err(code)
 }
 
 pub(crate) unsafe extern "C" fn post_send(qp: *mut Qp, first: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
@@ -229,18 +271,16 @@ pub(crate) unsafe extern "C" fn post_send(qp: *mut Qp, first: *mut SendWr, bad: 
 unsafe fn post_receives(
     first: *mut RecvWr,
     bad: *mut *mut RecvWr,
-    mut post: impl FnMut(&[u8]) -> Result<(), PostError>,
+    mut post: impl FnMut(&ReceiveWork<'_>) -> Result<(), PostError>,
 ) -> c_int {
     let mut next = first;
     let mut places = [EngineSge::default(); MAX_SGES];
-    let mut wqe = [0; ReceiveWork::MAX_BYTES];
     // SAFETY: the caller's list, which ends with null.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: the caller's list.
         let posted = unsafe { sges(wr.sg_list, wr.num_sge) }.and_then(|list| {
             let work = ReceiveWork { id: wr.wr_id, sges: convert(list, &mut places) };
-            let length = work.emit(&mut wqe).ok_or(libc::EINVAL)?;
-            post(&wqe[..length]).map_err(code)
+            post(&work).map_err(code)
         });
         if let Err(error) = posted {
             // SAFETY: `bad` is where to say where it failed.
@@ -257,7 +297,8 @@ pub(crate) unsafe extern "C" fn post_recv(qp: *mut Qp, first: *mut RecvWr, bad: 
     let ours = unsafe { OurQp::of(qp) };
     let mut core = ours.rnic.lock();
     // SAFETY: as the header asks.
-    let result = unsafe { post_receives(first, bad, |wqe| core.engine().post_receive(ours.id, wqe)) };
+    let result = unsafe { post_receives(first, bad, |work| core.engine().post_receive(ours.id, work)) };
+    core.engine().ring();
     // What is posted to a QP in ERROR completes at once.
     core.tell();
     result
@@ -272,7 +313,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     let ours = unsafe { OurSrq::of(srq) };
     let mut core = ours.rnic.lock();
     // SAFETY: as the header asks.
-    unsafe { post_receives(first, bad, |wqe| core.engine().post_srq(ours.id, wqe)) }
+    let result = unsafe { post_receives(first, bad, |work| core.engine().post_srq(ours.id, work)) };
+    core.engine().ring();
+    result
 }
 
 /// Binds a window of type 1: the key changes with it.

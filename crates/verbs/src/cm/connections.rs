@@ -33,6 +33,10 @@ const LOOK_NS: u64 = 10_000_000_000;
 const ANSWER_NS: u64 = 60_000_000_000;
 /// How long a Disconnect waits for its answer: the other library makes it.
 const DISCONNECT_NS: u64 = 5_000_000_000;
+/// How long a program is not told of the end of a connection whose last completions it has not taken.
+const LAST_NS: u64 = 100_000_000;
+/// When it is looked whether it has.
+const TAKEN_NS: u64 = 500_000;
 /// When what waits to be sent is tried again.
 const RETRY_NS: u64 = 500_000;
 /// Refusals that count: one may be of the moment in which a desk changes hands.
@@ -138,8 +142,8 @@ pub struct Question {
     pub space: Space,
     /// Which port.
     pub port: u16,
-    /// It was asked before, and the answer did not come.
-    pub is_repeated: bool,
+    /// How often it was asked before, and the answer did not come.
+    pub repeats: u8,
 }
 
 /// What has been counted.
@@ -170,6 +174,7 @@ enum Phase {
         refusals: u8,
         again_ns: u64,
         wait_ns: u64,
+        repeats: u8,
     },
     /// The Request is sent.
     Requested,
@@ -183,6 +188,10 @@ enum Phase {
     Accepted,
     Connected,
     Disconnecting,
+    /// The other side has ended it; the program has completions to take before it is told.
+    Ending {
+        again_ns: u64,
+    },
     /// Was connected once, or nearly so.
     Over,
 }

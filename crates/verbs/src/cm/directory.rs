@@ -6,6 +6,7 @@
 //! question looks up the slot, and answers.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,7 +50,7 @@ pub enum Answer {
     },
 }
 
-/// Questions to one node that wait for an answer, and where it comes.
+/// Questions to one node, repeated as often, that wait for an answer, and where it comes.
 #[derive(Debug)]
 struct Asked {
     socket: UdpSocket,
@@ -67,7 +68,8 @@ pub struct Directory {
     /// Tries names.
     probe: UnixDatagram,
     known: HashMap<(Space, u16), u8>,
-    asked: HashMap<Ipv4Addr, Asked>,
+    /// By node, and how often they were asked before.
+    asked: HashMap<(Ipv4Addr, u8), Asked>,
 }
 
 impl Directory {
@@ -164,18 +166,24 @@ impl Directory {
     }
 
     fn try_ask(&mut self, question: Question) -> io::Result<()> {
-        // Of several at a desk one may be stopped: which of them is asked depends on our port.
-        if question.is_repeated || !self.asked.contains_key(&question.ip) {
-            let socket = UdpSocket::bind((self.ip, 0))?;
-            socket.set_nonblocking(true)?;
-            socket.connect((question.ip, DESK_PORT))?;
-            let questions = self.asked.remove(&question.ip).map(|asked| asked.questions).unwrap_or_default();
-            self.asked.insert(question.ip, Asked { socket, questions });
+        let Question { serial, ip, space, port, repeats } = question;
+        if let Some(before) = repeats.checked_sub(1)
+            && let Some(asked) = self.asked.get_mut(&(ip, before))
+        {
+            asked.questions.retain(|other| other.serial != serial);
         }
-        let Some(asked) = self.asked.get_mut(&question.ip) else { return Ok(()) };
-        asked.questions.retain(|other| other.serial != question.serial);
+        // Of several at a desk one may be stopped: which of them is asked depends on our port, so each time it is another. Where
+        // others were asked before, answers are still to come.
+        let asked = match self.asked.entry((ip, repeats)) {
+            Entry::Occupied(asked) => asked.into_mut(),
+            Entry::Vacant(place) => {
+                let socket = UdpSocket::bind((self.ip, 0))?;
+                socket.set_nonblocking(true)?;
+                socket.connect((ip, DESK_PORT))?;
+                place.insert(Asked { socket, questions: Vec::new() })
+            }
+        };
         asked.questions.push(question);
-        let Question { space, port, serial, .. } = question;
         asked.socket.send(&Enquiry { space, port, serial, says: Says::Who }.bytes()).map(drop)
     }
 
@@ -241,6 +249,9 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     /// An address that no other test, and no process, has a desk at.
@@ -250,7 +261,7 @@ mod tests {
     }
 
     fn question(ip: Ipv4Addr, port: u16) -> Question {
-        Question { serial: 7, ip, space: Space::Tcp, port, is_repeated: false }
+        Question { serial: 7, ip, space: Space::Tcp, port, repeats: 0 }
     }
 
     /// Asks, and lets both go on until there is an answer.
@@ -303,6 +314,33 @@ mod tests {
         assert_eq!(ask(&mut asking, &mut other, question(server, 7471)), says(Says::Nobody));
         other.publish(Space::Tcp, 7471).unwrap();
         assert_eq!(ask(&mut asking, &mut other, question(server, 7471)), says(Says::Slot(200)));
+    }
+
+    #[test]
+    fn each_of_many_questions_that_are_repeated_together_is_answered() {
+        let (server, client) = (ip(8), ip(9));
+        let mut one = Directory::new(server, 3).unwrap();
+        let mut asking = Directory::new(client, 9).unwrap();
+        one.reserve(Space::Tcp, 7471).unwrap();
+        one.publish(Space::Tcp, 7471).unwrap();
+        let questions = 0..32_u32;
+        for repeats in [1, 2] {
+            for serial in questions.clone() {
+                assert_eq!(asking.ask(Question { serial, repeats, ..question(server, 7471) }), Ok(()));
+            }
+        }
+        let mut answered = HashSet::new();
+        let until = Instant::now() + Duration::from_secs(20);
+        while answered.len() < questions.len() && Instant::now() < until {
+            one.run(|_| {});
+            asking.run(|answer| {
+                if let Answer::Says { serial, says: Says::Slot(3) } = answer {
+                    answered.insert(serial);
+                }
+            });
+            std::thread::yield_now();
+        }
+        assert_eq!(answered, questions.collect());
     }
 
     #[test]

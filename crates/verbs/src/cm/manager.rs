@@ -43,7 +43,7 @@ impl Inner {
     /// What messages, answers and the time have made of it.
     fn step<M: Memory>(&mut self, now_ns: u64, core: &mut Core<M>) {
         let Self { connections, directory, peers_lost } = self;
-        let rnic = &mut core.rnic;
+        let Some(rnic) = core.rnic.process() else { return };
         while let Some((peer, bytes)) = rnic.next_message() {
             connections.message(now_ns, rnic, peer, &bytes);
         }
@@ -74,6 +74,10 @@ impl Inner {
 impl<M: Memory + Send + 'static> Manager<M> {
     /// Begins with the device of the process. `in_thread` is what its thread does first.
     pub fn new(device: Arc<Device<M>>, in_thread: fn()) -> io::Result<Arc<Self>> {
+        if device.lock().rnic.process().is_none() {
+            // A Function has no messages to peers yet.
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         let seed = RandomState::new().hash_one(device.slot());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let directory = Directory::new(device.ip(), device.slot())?;
@@ -143,7 +147,7 @@ impl<M: Memory + Send + 'static> Manager<M> {
 
     /// Binds an id. Without an address to any, without a port (0) to one that is free.
     pub fn bind(&self, id: Id, ip: Option<Ipv4Addr>, port: u16) -> Result<()> {
-        let ip = ip.map(|ip| self.local(ip)).transpose()?;
+        let ip = self.local(ip)?;
         let Inner { connections, directory, .. } = &mut *self.lock();
         let space = connections.may_bind(id)?;
         let mut bind = |port| {
@@ -164,10 +168,15 @@ impl<M: Memory + Send + 'static> Manager<M> {
         Err(CmError::NoRoom)
     }
 
-    /// The device's address, if this is one of it: loopback is.
-    fn local(&self, ip: Ipv4Addr) -> Result<Ipv4Addr> {
+    /// The device's address, if this is one of it. Loopback is any address, as it is for the kernel's connection manager:
+    /// libfabric tells by that that it has to look for one that others can reach.
+    fn local(&self, ip: Option<Ipv4Addr>) -> Result<Option<Ipv4Addr>> {
         let own = self.device.ip();
-        if ip == own || ip.is_loopback() { Ok(own) } else { Err(CmError::Address) }
+        match ip {
+            Some(ip) if ip == own => Ok(Some(own)),
+            Some(ip) if !ip.is_loopback() => Err(CmError::Address),
+            _ => Ok(None),
+        }
     }
 
     /// Takes requests from now on.
@@ -189,7 +198,7 @@ impl<M: Memory + Send + 'static> Manager<M> {
         remote: SocketAddrV4,
     ) -> Result<()> {
         let (ip, port) = source.unwrap_or((None, 0));
-        let ip = ip.map(|ip| self.local(ip)).transpose()?;
+        let ip = self.local(ip)?;
         if port != 0 {
             self.bind(id, ip, port)?;
         }

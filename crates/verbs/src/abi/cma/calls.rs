@@ -44,6 +44,10 @@ pub(super) unsafe fn show_places(id: *mut CmId) {
         if let Some(ip) = binding.ip {
             (*id).verbs = ours.shared.context();
             (*id).port_num = PORT;
+            // An id with a device has a domain of it: UCX gets to the device by that.
+            if (*id).pd.is_null() {
+                (*id).pd = ours.shared.pd();
+            }
             ib.sgid = AlignedGid(place::gid(ip));
         }
         if let Some(remote) = remote {

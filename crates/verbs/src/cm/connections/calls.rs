@@ -89,9 +89,9 @@ impl Connections {
         let (space, (ip, port)) = (entry.space, (*remote.ip(), remote.port()));
         let wait_ns = ASK_NS.0;
         entry.peer = None;
-        entry.phase = Phase::Looking { serial, refusals: 0, again_ns: now_ns + wait_ns, wait_ns };
+        entry.phase = Phase::Looking { serial, refusals: 0, again_ns: now_ns + wait_ns, wait_ns, repeats: 0 };
         self.looking.insert(serial, id);
-        self.questions.push_back(Question { serial, ip, space, port, is_repeated: false });
+        self.questions.push_back(Question { serial, ip, space, port, repeats: 0 });
     }
 
     /// The next question to be asked.
@@ -240,7 +240,8 @@ impl Connections {
                 self.send(peer, &Message::Disconnect { from, to });
                 Ok(())
             }
-            (Phase::Disconnecting | Phase::Over, _) => Ok(()),
+            // It knows already, or will in a moment.
+            (Phase::Disconnecting | Phase::Ending { .. } | Phase::Over, _) => Ok(()),
             _ => Err(CmError::State),
         }
     }

@@ -8,9 +8,9 @@ use etherslot_rdma::PeerId;
 use etherslot_wire::cm::{Message, Service, Space, Terms};
 
 use super::{
-    ANSWER_NS, ASK_NS, Binding, Connections, Entry, Event, Id, Kind, LOOK_NS, PROTOCOL, Phase, Question,
-    REASON_NO_ID, REASON_NO_QP, REASON_NO_ROOM, REASON_NOBODY, REASON_TIMEOUT, RESET, RETRY_NS, TIMED_OUT,
-    Ways,
+    ANSWER_NS, ASK_NS, Binding, Connections, Entry, Event, Id, Kind, LAST_NS, LOOK_NS, PROTOCOL, Phase,
+    Question, REASON_NO_ID, REASON_NO_QP, REASON_NO_ROOM, REASON_NOBODY, REASON_TIMEOUT, RESET, RETRY_NS,
+    TAKEN_NS, TIMED_OUT, Ways,
 };
 use crate::place;
 
@@ -48,7 +48,7 @@ impl Connections {
             Message::Disconnect { from, to } => {
                 self.send(peer, &Message::Disconnected { from: to, to: from });
                 let Some(id) = self.its(peer, from, to) else { return };
-                self.disconnected(id, 0);
+                self.ended(now_ns, ways, id);
             }
             Message::Disconnected { from, to } => {
                 // Of an id that was destroyed meanwhile it tells nothing new.
@@ -218,11 +218,28 @@ impl Connections {
         }
     }
 
+    /// The other side has ended the connection. What it sent before came before; with InfiniBand a program has seen that long
+    /// before it hears of the end, and some (libfabric's `ofi_rxm`) throw away with the QP what they have not taken yet.
+    fn ended(&mut self, now_ns: u64, ways: &Ways, id: Id) {
+        match self.entry(id) {
+            Ok(entry) if entry.phase == Phase::Connected && Self::has_untaken(ways, entry) => {
+                entry.phase = Phase::Ending { again_ns: now_ns + TAKEN_NS };
+                entry.until_ns = now_ns + LAST_NS;
+            }
+            _ => self.disconnected(id, 0),
+        }
+    }
+
+    /// Whether completions of our QP wait for the program.
+    fn has_untaken(ways: &Ways, entry: &Entry) -> bool {
+        ways.engine.has_completions(place::engine_number(entry.ours.terms.qp))
+    }
+
     /// The connection is over.
     fn disconnected(&mut self, id: Id, status: i32) {
         let Some(phase) = self.peek(id).map(|entry| entry.phase) else { return };
         match phase {
-            Phase::Connected | Phase::Disconnecting => {
+            Phase::Connected | Phase::Disconnecting | Phase::Ending { .. } => {
                 self.end(id);
                 self.tell(id, Kind::Disconnected, status);
             }
@@ -244,9 +261,8 @@ impl Connections {
                     entry.until_ns = entry.until_ns.min(now_ns + LOOK_NS);
                     self.look(now_ns, id);
                 }
-                Phase::Connected | Phase::Disconnecting if entry.service != Service::Ud => {
-                    self.disconnected(id, 0);
-                }
+                Phase::Connected if entry.service != Service::Ud => self.ended(now_ns, ways, id),
+                Phase::Disconnecting => self.disconnected(id, 0),
                 Phase::Answered | Phase::Accepted => self.disconnected(id, RESET),
                 Phase::Asked { .. } => self.withdraw(id, RESET),
                 _ => {}
@@ -268,15 +284,26 @@ impl Connections {
                 self.time_out(id);
                 continue;
             }
+            if let Phase::Ending { again_ns } = &mut entry.phase
+                && *again_ns <= now_ns
+            {
+                *again_ns = now_ns + TAKEN_NS;
+                if !Self::has_untaken(ways, entry) {
+                    self.disconnected(id, 0);
+                }
+                continue;
+            }
             let (space, remote) = (entry.space, entry.remote);
-            if let (Phase::Looking { serial, again_ns, wait_ns, .. }, Some(remote)) =
+            if let (Phase::Looking { serial, again_ns, wait_ns, repeats, .. }, Some(remote)) =
                 (&mut entry.phase, remote)
                 && *again_ns <= now_ns
             {
                 *wait_ns = (*wait_ns * 2).min(ASK_NS.1);
                 *again_ns = now_ns + *wait_ns;
-                let (serial, ip, port) = (*serial, *remote.ip(), remote.port());
-                self.questions.push_back(Question { serial, ip, space, port, is_repeated: true });
+                *repeats = repeats.saturating_add(1);
+                let (serial, repeats) = (*serial, *repeats);
+                let (ip, port) = (*remote.ip(), remote.port());
+                self.questions.push_back(Question { serial, ip, space, port, repeats });
             }
         }
         // In the order of each peer.
@@ -307,7 +334,7 @@ impl Connections {
                 self.send(peer, &Message::Reject { from, to, reason, private: &[] });
             }
             (Phase::Accepted, Some(peer)) => self.send(peer, &Message::Disconnect { from, to }),
-            (Phase::Disconnecting, _) => return self.disconnected(id, 0),
+            (Phase::Disconnecting | Phase::Ending { .. }, _) => return self.disconnected(id, 0),
             _ => {}
         }
         self.fail(id, Kind::Unreachable, TIMED_OUT);
@@ -318,7 +345,7 @@ impl Connections {
         let of = |id: Id| {
             let entry = self.peek(id)?;
             let again_ns = match entry.phase {
-                Phase::Looking { again_ns, .. } => again_ns,
+                Phase::Looking { again_ns, .. } | Phase::Ending { again_ns } => again_ns,
                 _ => u64::MAX,
             };
             Some(entry.until_ns.min(again_ns))
