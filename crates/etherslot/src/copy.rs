@@ -1,6 +1,8 @@
-//! `etherslot copy`: from remote disks to remote disks, past this machine if there is a DC buffer; or between one and a file.
+//! `etherslot copy`: from remote disks to remote disks, past this machine if there is a DC buffer; between one and a file; and, as in a guest,
+//! between disks or files that this machine's kernel has, past the processor if there is peer-to-peer memory.
 #![expect(clippy::cast_sign_loss, reason = "of a rate, which is positive, three digits are shown")]
 
+mod local;
 mod places;
 mod resume;
 
@@ -10,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use etherslot_runtime::direct::DirectClient;
+use etherslot_runtime::direct::{DirectClient, Site};
 use etherslot_runtime::initiator::driver::{
-    Copy as Job, CopyConfig, CopyError, CopyRange, Phase, Pieces, nvme,
+    Copy as Job, CopyConfig, CopyError, CopyRange, Disks as _, Phase, Pieces, nvme,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -34,10 +36,11 @@ const MAX_PAIRS: usize = 15;
 pub(crate) struct Copy {
     /// SOURCE TARGET, and so on for further pairs, all copied at once. Each is a device as `NAME@ADDRESS`, or, with --config, the NAME of a slot's
     /// device; behind it `:OFFSET+BYTES` or `:OFFSET+` for a part of it, as in `disk@10.0.0.1:4700:1g+512m`. One of a pair may be a file: what
-    /// has a `/` in it.
+    /// has a `/` in it. So may both: files or block devices of this machine, whose kernel copies them, past the processor where it can.
     #[arg(value_name = "SOURCE TARGET", required = true, num_args = 2..)]
     places: Vec<String>,
     /// The DC buffer between the disks, as `NAME@ADDRESS`, or, with --config, the NAME of a slot's device. Without it, data passes this machine.
+    /// Between files of this machine: the PCI address of the device whose peer-to-peer memory is to be used, or `none`; without it, the best there is.
     #[arg(long, value_name = "DEVICE")]
     buffer: Option<String>,
     /// Compares everything afterwards, in the target.
@@ -55,6 +58,9 @@ pub(crate) struct Copy {
     /// Bytes of a chunk, up to 1m; what is best is found out if it is not said.
     #[arg(long, value_name = "SIZE", value_parser = shape::block_bytes)]
     chunk: Option<u32>,
+    /// While the memory between the disks is out of reach, the copy waits for so long, then it fails.
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    patience: Duration,
     /// The namespace of all disks.
     #[arg(long, default_value_t = 1, value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
     nsid: u32,
@@ -73,9 +79,11 @@ struct Report {
     bytes: u64,
     seconds: f64,
     bytes_per_second: f64,
-    /// Of this machine, everything.
-    link_tx_bytes: u64,
-    link_rx_bytes: u64,
+    /// Of this machine, everything; not if its kernel has the disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link_tx_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link_rx_bytes: Option<u64>,
     pairs: Vec<PairReport>,
 }
 
@@ -111,7 +119,11 @@ impl Copy {
         );
         let places = self.places.iter().map(|text| text.parse()).collect::<Result<Vec<Place>, String>>();
         let places = places.map_err(anyhow::Error::msg)?;
-        if places.iter().any(|place| matches!(place, Place::File(_))) {
+        let is_file = |place: &Place| matches!(place, Place::File { .. });
+        if places.iter().all(is_file) {
+            return local::run(&self, &places);
+        }
+        if places.iter().any(is_file) {
             return self.with_a_file(&places);
         }
         if self.buffer.is_none() {
@@ -123,29 +135,38 @@ impl Copy {
         for (pair, number) in places.chunks_exact(2).zip(numbers.chunks_exact(2)) {
             pairs.push(pair_of(&mut client, pair, number)?);
         }
-        let serials = |client: &mut DirectClient, pair: &Pair| {
-            [pair.range.source, pair.range.target].map(|disk| client.direct().info(disk).serial.clone())
-        };
-        let mut resume = match &self.resume {
-            Some(path) => {
-                let wanted =
-                    pairs.iter().map(|pair| resume::Entry::of(&pair.range, serials(&mut client, pair)));
-                let resume = Resume::open(path, wanted.collect())?;
-                for (pair, durable) in pairs.iter_mut().zip(resume.durable()) {
-                    pair.range.done = durable;
-                }
-                Some(resume)
-            }
-            None => None,
-        };
+        let mut resume = self.open_resume(&mut client, &mut pairs)?;
         let begun = Instant::now();
-        let link_before = client.link_bytes();
-        let outcome = self.copy(&mut client, &pairs, resume.as_mut())?;
-        let report = self.report(&client, &pairs, &outcome, begun.elapsed(), link_before);
+        let (tx_before, rx_before) = client.link_bytes();
+        let job = carry_out(&mut client, &pairs, self.config(), resume.as_mut())?;
+        let by = if self.buffer.is_some() { "buffer" } else { "host" };
+        let mut report = self.report(by, &pairs, &job, begun.elapsed());
+        let (tx, rx) = client.link_bytes();
+        (report.link_tx_bytes, report.link_rx_bytes) = (Some(tx - tx_before), Some(rx - rx_before));
         drop(client);
+        self.end(&report, resume)
+    }
+
+    /// Takes from the file of `--resume` how far the pairs are.
+    fn open_resume(&self, site: &mut impl Site, pairs: &mut [Pair]) -> Result<Option<Resume>> {
+        let Some(path) = &self.resume else { return Ok(None) };
+        let disks = site.disks();
+        let serial = |disk: usize| disks.info(disk).serial.clone();
+        let wanted = pairs
+            .iter()
+            .map(|Pair { range, .. }| resume::Entry::of(range, [range.source, range.target].map(serial)));
+        let resume = Resume::open(path, wanted.collect())?;
+        for (pair, durable) in pairs.iter_mut().zip(resume.durable()) {
+            pair.range.done = durable;
+        }
+        Ok(Some(resume))
+    }
+
+    /// Prints the outcome; an error if a pair failed.
+    fn end(&self, report: &Report, resume: Option<Resume>) -> Result<()> {
         match self.output {
-            Output::Json => println!("{}", serde_json::to_string(&report)?),
-            Output::Text => print(&report),
+            Output::Json => println!("{}", serde_json::to_string(report)?),
+            Output::Text => print(report),
         }
         let failed: Vec<String> = report.pairs.iter().filter_map(PairReport::failure).collect();
         if failed.is_empty() {
@@ -154,76 +175,33 @@ impl Copy {
         bail!("{}", failed.join("\n"))
     }
 
-    fn connect(&self, names: &[String], pairs: usize) -> Result<DirectClient> {
-        let chunk_bytes = self.chunk.map_or(1 << 20, |bytes| bytes as usize);
+    /// What is between the disks of so many pairs.
+    fn pieces(&self, pairs: usize) -> Pieces {
         let outstanding = self.outstanding.map_or(32, usize::from);
+        Pieces { bytes: self.chunk.map_or(1 << 20, |bytes| bytes as usize), count: outstanding * pairs }
+    }
+
+    fn config(&self) -> CopyConfig {
+        CopyConfig {
+            outstanding: self.outstanding.map(usize::from),
+            chunk_bytes: self.chunk.map(u64::from),
+            verify: self.verify,
+            checkpoint_bytes: self.checkpoint,
+            patience_ns: u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX).max(1),
+        }
+    }
+
+    fn connect(&self, names: &[String], pairs: usize) -> Result<DirectClient> {
         let driver = nvme::Config {
             nsid: self.nsid,
             queue_depth: 512,
             buffers: Vec::new(),
             ..nvme::Config::default()
         };
-        let pieces = Pieces { bytes: chunk_bytes, count: outstanding * pairs };
-        self.reach.connect_direct(names, self.buffer.as_deref(), pieces, driver, BUSY_POLL)
+        self.reach.connect_direct(names, self.buffer.as_deref(), self.pieces(pairs), driver, BUSY_POLL)
     }
 
-    /// Copies all pairs; a stop leaves what is not durable.
-    fn copy(
-        &self,
-        client: &mut DirectClient,
-        pairs: &[Pair],
-        mut resume: Option<&mut Resume>,
-    ) -> Result<Job> {
-        let config = CopyConfig {
-            outstanding: self.outstanding.map(usize::from),
-            chunk_bytes: self.chunk.map(u64::from),
-            verify: self.verify,
-            checkpoint_bytes: self.checkpoint,
-            ..CopyConfig::default()
-        };
-        let ranges: Vec<CopyRange> = pairs.iter().map(|pair| pair.range).collect();
-        let now_ns = client.now_ns();
-        let mut job = Job::new(client.direct(), &ranges, config, now_ns).map_err(
-            |(pair, error): (usize, CopyError)| anyhow::anyhow!("{}: {error}", pairs[pair].title()),
-        )?;
-        let total = ranges.iter().map(|range| range.bytes).sum();
-        let bar = bar(total);
-        let (mut draw_ns, mut was_verifying) = (0, false);
-        while !job.is_over() {
-            ensure!(!client.should_stop(), "stopped");
-            let mut progress = client.receive();
-            let now_ns = client.now_ns();
-            progress |= job.poll(now_ns, client.direct());
-            progress |= client.transmit();
-            if now_ns >= draw_ns {
-                draw_ns = now_ns + REDRAW_NS;
-                let is_verifying =
-                    (0..pairs.len()).all(|pair| matches!(job.phase(pair), Phase::Verify | Phase::Done));
-                if is_verifying != was_verifying && self.verify {
-                    bar.reset();
-                    bar.set_message("comparing");
-                    was_verifying = true;
-                }
-                bar.set_position((0..pairs.len()).map(|pair| job.done(pair)).sum());
-            }
-            if let Some(resume) = &mut resume {
-                resume.note((0..pairs.len()).map(|pair| job.durable(pair)))?;
-            }
-            client.rest(progress, job.deadline_ns())?;
-        }
-        bar.finish_and_clear();
-        Ok(job)
-    }
-
-    fn report(
-        &self,
-        client: &DirectClient,
-        pairs: &[Pair],
-        job: &Job,
-        elapsed: Duration,
-        (tx_before, rx_before): (u64, u64),
-    ) -> Report {
-        let (tx, rx) = client.link_bytes();
+    fn report(&self, by: &'static str, pairs: &[Pair], job: &Job, elapsed: Duration) -> Report {
         let of_pair = |(number, pair): (usize, &Pair)| {
             let counters = job.counters(number);
             let (outstanding, chunk_bytes) = job.setting(number);
@@ -246,12 +224,12 @@ impl Copy {
         let bytes: u64 = copied.sum();
         let seconds = elapsed.as_secs_f64();
         Report {
-            by: if self.buffer.is_some() { "buffer" } else { "host" },
+            by,
             bytes,
             seconds,
             bytes_per_second: bytes as f64 / seconds.max(1e-9),
-            link_tx_bytes: tx - tx_before,
-            link_rx_bytes: rx - rx_before,
+            link_tx_bytes: None,
+            link_rx_bytes: None,
             pairs: pairs.iter().enumerate().map(of_pair).collect(),
         }
     }
@@ -265,15 +243,55 @@ impl Copy {
         );
         ensure!(self.output == Output::Text, "with a file there is no --output json");
         match (source, target) {
-            (Place::Disk { name, offset, bytes }, Place::File(file)) => {
-                transfer::to_file(&self.reach, name, self.nsid, *offset, *bytes, file)
+            (Place::Disk { name, offset, bytes }, Place::File { path, offset: None, .. }) => {
+                transfer::to_file(&self.reach, name, self.nsid, *offset, *bytes, path)
             }
-            (Place::File(file), Place::Disk { name, offset, bytes }) => {
-                transfer::from_file(&self.reach, name, self.nsid, *offset, *bytes, file)
+            (Place::File { path, offset: None, .. }, Place::Disk { name, offset, bytes }) => {
+                transfer::from_file(&self.reach, name, self.nsid, *offset, *bytes, path)
             }
-            _ => bail!("one of the two has to be a remote disk: write NAME@ADDRESS"),
+            _ => bail!("with a remote disk, all of a file is meant: name the range of the disk"),
         }
     }
+}
+
+/// Copies all pairs; a stop leaves what is not durable.
+fn carry_out(
+    site: &mut impl Site,
+    pairs: &[Pair],
+    config: CopyConfig,
+    mut resume: Option<&mut Resume>,
+) -> Result<Job> {
+    let ranges: Vec<CopyRange> = pairs.iter().map(|pair| pair.range).collect();
+    let now_ns = site.now_ns();
+    let mut job = Job::new(site.disks(), &ranges, config, now_ns)
+        .map_err(|(pair, error): (usize, CopyError)| anyhow::anyhow!("{}: {error}", pairs[pair].title()))?;
+    let total = ranges.iter().map(|range| range.bytes).sum();
+    let bar = bar(total);
+    let (mut draw_ns, mut was_verifying) = (0, false);
+    while !job.is_over() {
+        ensure!(!site.should_stop(), "stopped");
+        let mut progress = site.receive();
+        let now_ns = site.now_ns();
+        progress |= job.poll(now_ns, site.disks());
+        progress |= site.transmit();
+        if now_ns >= draw_ns {
+            draw_ns = now_ns + REDRAW_NS;
+            let is_verifying =
+                (0..pairs.len()).all(|pair| matches!(job.phase(pair), Phase::Verify | Phase::Done));
+            if is_verifying != was_verifying && config.verify {
+                bar.reset();
+                bar.set_message("comparing");
+                was_verifying = true;
+            }
+            bar.set_position((0..pairs.len()).map(|pair| job.done(pair)).sum());
+        }
+        if let Some(resume) = &mut resume {
+            resume.note((0..pairs.len()).map(|pair| job.durable(pair)))?;
+        }
+        site.rest(progress, job.deadline_ns())?;
+    }
+    bar.finish_and_clear();
+    Ok(job)
 }
 
 impl Pair {
@@ -353,11 +371,11 @@ fn print(report: &Report) {
         let verified = if pair.verified { ", compared" } else { "" };
         println!("{} to {}: {}{verified}", pair.source, pair.target, units::bytes(pair.bytes));
     }
-    println!(
-        "{} in {:.3} s, {}/s; {} of frames passed this machine",
-        units::bytes(report.bytes),
-        report.seconds,
-        units::bytes((report.bytes as f64 / report.seconds.max(1e-9)) as u64),
-        units::bytes(report.link_tx_bytes + report.link_rx_bytes)
-    );
+    let rate = (report.bytes as f64 / report.seconds.max(1e-9)) as u64;
+    let passed = match (report.link_tx_bytes, report.link_rx_bytes, report.by) {
+        (Some(tx), Some(rx), _) => format!("{} of frames passed this machine", units::bytes(tx + rx)),
+        (_, _, "buffer") => "past this machine's memory".to_owned(),
+        _ => "through this machine's memory".to_owned(),
+    };
+    println!("{} in {:.3} s, {}/s; {passed}", units::bytes(report.bytes), report.seconds, units::bytes(rate));
 }

@@ -18,7 +18,7 @@ mod pool;
 pub mod rnic;
 mod status;
 
-pub use copy::{Blame, Copy, CopyConfig, CopyCounters, CopyError, CopyRange, Phase};
+pub use copy::{Blame, Copy, CopyConfig, CopyCounters, CopyError, CopyRange, Disks, Phase};
 pub use direct::{Between, Direct, Pieces};
 pub use disk::{Disk, DiskError, DiskInfo, Done, Op, Reason, Refused, Request};
 pub use initiator::Initiator;

@@ -47,6 +47,16 @@ impl Space {
 }
 
 impl Buffer {
+    /// A piece of memory that others keep ([`crate::Disks`]), known to them by this number. No pool has it.
+    pub fn of_piece(number: u32, bytes: u32) -> Self {
+        Self { offset: usize::MAX, address: 0, bytes, class: u16::MAX, index: number }
+    }
+
+    /// The number of a piece.
+    pub fn number(&self) -> u32 {
+        self.index
+    }
+
     /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes as usize

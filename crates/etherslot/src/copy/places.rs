@@ -17,25 +17,36 @@ pub(super) enum Place {
         /// How much, if that is said.
         bytes: Option<u64>,
     },
-    /// A file of this machine.
-    File(PathBuf),
+    /// A file or block device of this machine, or a part of it.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// The first byte, if a part is meant.
+        offset: Option<u64>,
+        /// How much, if that is said.
+        bytes: Option<u64>,
+    },
 }
 
 impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains('/') {
-            return Ok(Self::File(PathBuf::from(text)));
-        }
-        // An address has colons, too, but no plus sign.
-        let range = text.rsplit_once(':').filter(|(_, range)| range.contains('+'));
-        let Some((name, range)) = range else {
-            return Ok(Self::Disk { name: text.to_owned(), offset: 0, bytes: None });
+        // An address has colons, too, but no plus sign; a path may have both.
+        let is_file = text.contains('/');
+        let range = text.rsplit_once(':').and_then(|(name, range)| Some((name, range.split_once('+')?)));
+        let range =
+            range.filter(|(_, (offset, _))| !is_file || offset.starts_with(|one: char| one.is_ascii_digit()));
+        let (name, offset, bytes) = match range {
+            None => (text, None, None),
+            Some((name, (offset, ""))) => (name, Some(shape::bytes(offset)?), None),
+            Some((name, (offset, bytes))) => (name, Some(shape::bytes(offset)?), Some(shape::bytes(bytes)?)),
         };
-        let (offset, bytes) = range.split_once('+').unwrap_or((range, ""));
-        let bytes = if bytes.is_empty() { None } else { Some(shape::bytes(bytes)?) };
-        Ok(Self::Disk { name: name.to_owned(), offset: shape::bytes(offset)?, bytes })
+        Ok(if is_file {
+            Self::File { path: PathBuf::from(name), offset, bytes }
+        } else {
+            Self::Disk { name: name.to_owned(), offset: offset.unwrap_or(0), bytes }
+        })
     }
 }
 
@@ -47,6 +58,10 @@ mod tests {
         Place::Disk { name: name.to_owned(), offset, bytes }
     }
 
+    fn file(path: &str, offset: Option<u64>, bytes: Option<u64>) -> Place {
+        Place::File { path: path.into(), offset, bytes }
+    }
+
     #[test]
     fn a_place_is_a_disk_a_part_of_one_or_a_file() {
         for (text, place) in [
@@ -56,12 +71,15 @@ mod tests {
             ("disk@[::1]:4700:0+512", disk("disk@[::1]:4700", 0, Some(512))),
             ("disk", disk("disk", 0, None)),
             ("disk:8+8", disk("disk", 8, Some(8))),
-            ("./image", Place::File("./image".into())),
-            ("/tmp/a:1+2", Place::File("/tmp/a:1+2".into())),
+            ("./image", file("./image", None, None)),
+            ("/dev/nvme0n1:4k+1m", file("/dev/nvme0n1", Some(4096), Some(1 << 20))),
+            ("/tmp/a:0+", file("/tmp/a", Some(0), None)),
+            ("/tmp/g++/a:b", file("/tmp/g++/a:b", None, None)),
+            ("/tmp/a:c++", file("/tmp/a:c++", None, None)),
         ] {
             assert_eq!(text.parse(), Ok(place), "{text}");
         }
-        for text in ["disk:1x+2", "disk:+2", "disk:1+many"] {
+        for text in ["disk:1x+2", "disk:+2", "disk:1+many", "/tmp/a:1+many"] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }

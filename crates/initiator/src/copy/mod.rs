@@ -1,17 +1,19 @@
-//! Copying between the disks of a [`Direct`]: each chunk is read by its source into a piece, and written by its target from there.
+//! Copying between several [`Disks`]: each chunk is read by its source into a piece, and written by its target from there.
 //!
 //! Reads and writes are under way together, chunk by chunk in no order. A chunk counts only if it was read and written in one life of the
 //! memory between the disks, so that nothing of an earlier life of a DC buffer can stand for it. What fails for the moment is done again from the
-//! read on; what fails for good is narrowed down to its first block. A target that was away may have lost what it had not made durable: that is
+//! read on; what fails for good is narrowed down to its first block, and what begins before that is gone on with, as another block in it may
+//! fail, too. A target that was away may have lost what it had not made durable: that is
 //! copied again.
 
+mod disks;
 mod pace;
 
 use std::fmt;
 
-use crate::direct::Direct;
 use crate::disk::{DiskError, Done, Op, Reason, Request};
 use crate::status::Status;
+pub use disks::Disks;
 use pace::{Pace, Setting};
 
 /// Attempts of a chunk, beside those that the loss of the buffer or a box cost.
@@ -103,7 +105,7 @@ pub enum CopyError {
     Disk {
         /// Which one.
         blame: Blame,
-        /// Its first block that could not be done.
+        /// The first block that could not be done; unless the disk was lost meanwhile: then one of those that could not.
         block: u64,
         /// What it says.
         error: DiskError,
@@ -186,6 +188,8 @@ struct Pair {
     block_bytes: u64,
     phase: Phase,
     error: Option<CopyError>,
+    /// Chunks that begin here or behind are not gone on with; all go on without an error.
+    until: u64,
     pace: Pace,
     /// The first piece that is this pair's.
     first_piece: usize,
@@ -214,49 +218,45 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Begins to copy; the disks have to be known ([`Direct::is_known`]).
+    /// Begins to copy; the disks have to be known ([`crate::Direct::is_known`]).
     ///
     /// # Errors
     /// A pair that can't be copied, and why.
-    pub fn new<A: std::marker::Copy + Eq + fmt::Display>(
-        direct: &Direct<A>,
+    pub fn new<D: Disks>(
+        disks: &D,
         ranges: &[CopyRange],
         config: CopyConfig,
         now_ns: u64,
     ) -> Result<Self, (usize, CopyError)> {
-        let share = direct.pieces() / ranges.len().max(1);
+        let share = disks.pieces() / ranges.len().max(1);
         let mut pairs = Vec::new();
         for (number, &range) in ranges.iter().enumerate() {
-            let pair = Pair::new(direct, range, config, (number * share, share), now_ns);
+            let pair = Pair::new(disks, range, config, (number * share, share), now_ns);
             pairs.push(pair.map_err(|error| (number, error))?);
         }
         let patience_ns = if config.patience_ns == 0 { PATIENCE_NS } else { config.patience_ns };
         let config = CopyConfig { patience_ns, ..config };
-        Ok(Self { config, pairs, life: direct.life(), reached_ns: now_ns })
+        Ok(Self { config, pairs, life: disks.life(), reached_ns: now_ns })
     }
 
     /// Goes on with everything that can go on. True if something was done.
-    pub fn poll<A: std::marker::Copy + Eq + fmt::Display>(
-        &mut self,
-        now_ns: u64,
-        direct: &mut Direct<A>,
-    ) -> bool {
+    pub fn poll<D: Disks>(&mut self, now_ns: u64, disks: &mut D) -> bool {
         let mut progress = false;
-        let life = direct.life();
-        let is_disturbed = life != self.life || !direct.is_ready();
+        let life = disks.life();
+        let is_disturbed = life != self.life || !disks.is_ready();
         self.life = life;
-        if direct.reaches_pieces() {
+        if disks.reaches_pieces() {
             self.reached_ns = now_ns;
         } else if now_ns - self.reached_ns > self.config.patience_ns {
             for pair in self.pairs.iter_mut().filter(|pair| !matches!(pair.phase, Phase::Done)) {
-                pair.error.get_or_insert(CopyError::Away);
+                pair.fail(CopyError::Away);
             }
         }
         for pair in &mut self.pairs {
-            pair.look_at_target(direct.counters(pair.range.target).losses);
+            pair.look_at_target(disks.losses(pair.range.target));
         }
-        for disk in 0..direct.disks() {
-            progress |= direct.done(disk, &mut |done| {
+        for disk in 0..disks.disks() {
+            progress |= disks.done(disk, &mut |done| {
                 let pair = usize::try_from(done.token >> PAIR_SHIFT).unwrap_or(usize::MAX);
                 if let Some(pair) = self.pairs.get_mut(pair) {
                     pair.done(now_ns, life, &done);
@@ -267,7 +267,7 @@ impl Copy {
             if is_disturbed {
                 pair.pace.disturbed(now_ns);
             }
-            progress |= pair.go_on(now_ns, number, self.config, direct);
+            progress |= pair.go_on(now_ns, number, self.config, disks);
         }
         progress
     }
@@ -279,7 +279,7 @@ impl Copy {
             State::ToRead(at_ns) => Some(at_ns),
             _ => None,
         });
-        let away_ns = self.reached_ns + self.config.patience_ns;
+        let away_ns = self.reached_ns.saturating_add(self.config.patience_ns);
         due.chain([away_ns]).min()
     }
 
@@ -322,14 +322,14 @@ impl Copy {
 }
 
 impl Pair {
-    fn new<A: std::marker::Copy + Eq + fmt::Display>(
-        direct: &Direct<A>,
+    fn new<D: Disks>(
+        disks: &D,
         range: CopyRange,
         config: CopyConfig,
         (first_piece, pieces): (usize, usize),
         now_ns: u64,
     ) -> Result<Self, CopyError> {
-        let (source, target) = (direct.info(range.source), direct.info(range.target));
+        let (source, target) = (disks.info(range.source), disks.info(range.target));
         let block_bytes = source.block_bytes.max(target.block_bytes);
         let is_whole = |bytes: u64| bytes.is_multiple_of(u64::from(block_bytes));
         if ![range.source_start, range.target_start, range.bytes, range.done].into_iter().all(is_whole) {
@@ -356,7 +356,7 @@ impl Pair {
         if pieces == 0 {
             return Err(refused(Reason::Buffer));
         }
-        let most_bytes = (direct.piece_bytes() as u64)
+        let most_bytes = (disks.piece_bytes() as u64)
             .min(u64::from(source.max_transfer_bytes.min(target.max_transfer_bytes)));
         let whole = |bytes: u64| (bytes / u64::from(block_bytes)).max(1) * u64::from(block_bytes);
         let most = Setting { outstanding: pieces, chunk_bytes: whole(most_bytes) };
@@ -372,6 +372,7 @@ impl Pair {
             block_bytes: block_bytes.into(),
             phase: Phase::Copy,
             error: None,
+            until: u64::MAX,
             pace: Pace::new(start, most, fixed, now_ns),
             first_piece,
             places: vec![free; pieces],
@@ -379,7 +380,7 @@ impl Pair {
             flushing: None,
             durable: done,
             under_way: 0,
-            losses: direct.counters(range.target).losses,
+            losses: disks.losses(range.target),
             is_rewinding: false,
             counters: CopyCounters::default(),
         })
@@ -412,7 +413,13 @@ impl Pair {
                 // It may have been made durable before the loss, or what was lost was not there to be.
                 _ if self.is_rewinding => {}
                 Ok(()) => self.durable = durable,
-                Err(error) => self.fail(Blame::Target, self.range.target_start, error),
+                Err(error) => {
+                    self.fail(CopyError::Disk {
+                        blame: Blame::Target,
+                        block: self.range.target_start,
+                        error,
+                    });
+                }
             }
             return;
         }
@@ -425,7 +432,7 @@ impl Pair {
             _ => return,
         };
         self.under_way -= 1;
-        if self.error.is_some() || self.is_rewinding {
+        if place.at >= self.until || self.is_rewinding {
             place.state = State::Free;
             return;
         }
@@ -469,27 +476,30 @@ impl Pair {
                         }
                         (false, _) => (Blame::Target, self.range.target_start),
                     };
-                    self.fail(blame, start + at, error);
+                    self.fail_at(at, CopyError::Disk { blame, block: start + at, error });
                 }
             }
         }
     }
 
-    /// `byte` is that of the disk that is to blame. The first error is the one that counts.
-    fn fail(&mut self, blame: Blame, byte: u64, error: DiskError) {
-        // In the disk's own blocks when it is told.
-        self.error.get_or_insert(CopyError::Disk { blame, block: byte, error });
+    /// Nothing goes on. The first error is the one that counts; its block is a byte until it is told.
+    fn fail(&mut self, error: CopyError) {
+        self.error.get_or_insert(error);
+        self.until = 0;
     }
 
-    fn go_on<A: std::marker::Copy + Eq + fmt::Display>(
-        &mut self,
-        now_ns: u64,
-        number: usize,
-        config: CopyConfig,
-        direct: &mut Direct<A>,
-    ) -> bool {
+    /// The chunk at `at` has failed: what is before it goes on, for the error of the first block is the one that counts. A disk that is
+    /// lost has none.
+    fn fail_at(&mut self, at: u64, error: CopyError) {
+        if !matches!(error, CopyError::Disk { error: DiskError::Status(_), .. }) {
+            return self.fail(error);
+        }
+        (self.error, self.until) = (Some(error), at);
+    }
+
+    fn go_on<D: Disks>(&mut self, now_ns: u64, number: usize, config: CopyConfig, disks: &mut D) -> bool {
         if self.error.is_some() {
-            return self.give_up(direct);
+            return self.give_up(now_ns, number, disks);
         }
         if self.is_rewinding {
             if !self.is_idle() {
@@ -503,7 +513,7 @@ impl Pair {
         match self.phase {
             Phase::Copy | Phase::Verify => {
                 progress |= self.start_chunks(now_ns);
-                progress |= self.submit_chunks(now_ns, number, direct);
+                progress |= self.submit_chunks(now_ns, number, disks);
                 let is_through = self.next == self.range.bytes && self.done_to() == self.range.bytes;
                 if is_through && self.is_idle() {
                     progress = true;
@@ -512,7 +522,7 @@ impl Pair {
                     && config.checkpoint_bytes != 0
                     && self.done_to() - self.durable >= config.checkpoint_bytes
                 {
-                    progress |= self.flush(number, direct);
+                    progress |= self.flush(number, disks);
                 }
             }
             Phase::Flush if self.durable == self.range.bytes => {
@@ -520,20 +530,33 @@ impl Pair {
                 self.phase = if config.verify { Phase::Verify } else { Phase::Done };
                 self.next = if config.verify { 0 } else { self.next };
             }
-            Phase::Flush => progress |= self.flush(number, direct),
+            Phase::Flush => progress |= self.flush(number, disks),
             Phase::Done | Phase::Failed => {}
         }
         progress
     }
 
-    /// Ends as soon as nothing is under way.
-    fn give_up<A: std::marker::Copy + Eq + fmt::Display>(&mut self, direct: &Direct<A>) -> bool {
-        if self.phase == Phase::Failed || !self.is_idle() {
+    /// Goes on with what begins before the error, and ends as soon as nothing is under way.
+    fn give_up<D: Disks>(&mut self, now_ns: u64, number: usize, disks: &mut D) -> bool {
+        if self.phase == Phase::Failed {
             return false;
+        }
+        if self.is_rewinding {
+            // What was before it may be lost, too.
+            self.until = 0;
+        }
+        let until = self.until;
+        let is_waiting = |place: &Place| matches!(place.state, State::ToRead(_) | State::ToWrite);
+        for place in self.places.iter_mut().filter(|place| is_waiting(place) && place.at >= until) {
+            place.state = State::Free;
+        }
+        let progress = self.submit_chunks(now_ns, number, disks);
+        if !self.is_idle() || self.places.iter().any(is_waiting) {
+            return progress;
         }
         if let Some(CopyError::Disk { blame, block, .. }) = &mut self.error {
             let disk = if *blame == Blame::Source { self.range.source } else { self.range.target };
-            *block /= u64::from(direct.info(disk).block_bytes);
+            *block /= u64::from(disks.info(disk).block_bytes);
         }
         self.places.iter_mut().for_each(|place| place.state = State::Free);
         self.phase = Phase::Failed;
@@ -541,17 +564,13 @@ impl Pair {
     }
 
     /// Makes durable what is done.
-    fn flush<A: std::marker::Copy + Eq + fmt::Display>(
-        &mut self,
-        number: usize,
-        direct: &mut Direct<A>,
-    ) -> bool {
+    fn flush<D: Disks>(&mut self, number: usize, disks: &mut D) -> bool {
         if self.flushing.is_some() {
             return false;
         }
         let token = (number as u64) << PAIR_SHIFT | FLUSH;
         let request = Request { token, op: Op::Flush, first_block: 0, blocks: 0, buffer: None };
-        if direct.submit(self.range.target, request).is_err() {
+        if disks.submit(self.range.target, request).is_err() {
             return false;
         }
         self.counters.flushes += 1;
@@ -581,16 +600,11 @@ impl Pair {
         progress
     }
 
-    fn submit_chunks<A: std::marker::Copy + Eq + fmt::Display>(
-        &mut self,
-        now_ns: u64,
-        number: usize,
-        direct: &mut Direct<A>,
-    ) -> bool {
-        if !direct.reaches_pieces() {
+    fn submit_chunks<D: Disks>(&mut self, now_ns: u64, number: usize, disks: &mut D) -> bool {
+        if !disks.reaches_pieces() {
             return false;
         }
-        let life = direct.life();
+        let life = disks.life();
         let mut progress = false;
         for at in 0..self.places.len() {
             let place = &mut self.places[at];
@@ -608,15 +622,15 @@ impl Pair {
                 }
                 _ => continue,
             };
-            let block_bytes = u64::from(direct.info(disk).block_bytes);
+            let block_bytes = u64::from(disks.info(disk).block_bytes);
             let request = Request {
                 token: (number as u64) << PAIR_SHIFT | at as u64,
                 op,
                 first_block: (start + place.at) / block_bytes,
                 blocks: (place.bytes / block_bytes) as u32,
-                buffer: direct.piece(disk, self.first_piece + at),
+                buffer: disks.piece(disk, self.first_piece + at),
             };
-            match direct.submit(disk, request) {
+            match disks.submit(disk, request) {
                 Ok(()) => {
                     if op == Op::Read {
                         (place.state, place.life) = (State::Reading, life);
@@ -629,7 +643,7 @@ impl Pair {
                 Err(refused) if refused.reason == Reason::Full => {}
                 Err(refused) => {
                     let blame = if op == Op::Read { Blame::Source } else { Blame::Target };
-                    self.error.get_or_insert(CopyError::Refused { blame, reason: refused.reason });
+                    self.fail(CopyError::Refused { blame, reason: refused.reason });
                     break;
                 }
             }

@@ -10,8 +10,10 @@ const IDENTITY: u64 = 1 << 32 | 0x4349_4E52;
 const RESET: u32 = 2;
 const ENABLE: u32 = 1;
 /// What is read, 8 bytes each.
-const READS: [u32; 9] = [0x000, 0x008, 0x010, 0x020, 0x028, 0x030, 0x038, 0x040, 0x048];
+const READS: [u32; 10] = [0x000, 0x008, 0x010, 0x020, 0x028, 0x030, 0x038, 0x040, 0x048, 0x058];
 const LAST_TABLES: u32 = 0x050;
+/// FEATURES: there is a session table.
+const SESSIONS: u32 = 1 << 11;
 
 /// What a device has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +44,11 @@ pub struct Limits {
     pub inline_bytes: u16,
     /// Bytes of a datagram.
     pub datagram_bytes: u16,
+    /// Sessions that the session table tells of; 0 if there is none.
+    pub sessions: u32,
     /// Where the tables are.
     pub(super) tables: [u32; 6],
+    pub(super) sessions_at: u32,
 }
 
 /// Why a device cannot be used.
@@ -162,6 +167,9 @@ impl Driver {
             }
             0x040 => limits.tables[..2].copy_from_slice(&[low, high]),
             0x048 => limits.tables[2..4].copy_from_slice(&[low, high]),
+            0x058 if limits.features & SESSIONS != 0 => {
+                (limits.sessions, limits.sessions_at) = (low, high);
+            }
             LAST_TABLES => {
                 limits.tables[4..].copy_from_slice(&[low, high]);
                 match self.wrong_number() {
@@ -178,7 +186,7 @@ impl Driver {
 
     /// A number that would make the driver take memory without bound, or divide by nothing.
     fn wrong_number(&self) -> Option<&'static str> {
-        let Limits { qps, cqs, srqs, peers, stags, pages, .. } = self.limits;
+        let Limits { qps, cqs, srqs, peers, stags, pages, sessions, .. } = self.limits;
         let is =
             |count: u32, least: u32, most: u32| count.is_power_of_two() && (least..=most).contains(&count);
         match () {
@@ -187,6 +195,7 @@ impl Driver {
             () if srqs > 1 << 16 || peers > 1 << 16 => Some("too many SRQs or peers"),
             () if !(2..=1 << 24).contains(&stags) => Some("a number of STags that is out of range"),
             () if pages > 1 << 28 => Some("too many pages"),
+            () if sessions > 1 << 16 => Some("too many sessions"),
             () => None,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use etherslot_rdma::{
     Access, ControlError, CqId, Cqe, Done, Event, Layout, Pd, PeerId, PostError, Qpn, ReceiveWork, Region,
-    SendWork, SrqId,
+    SendWork, SrqId, Whereabouts,
 };
 
 use super::Failure;
@@ -22,6 +22,7 @@ const PAGE: u32 = 4096;
 /// Offsets of a QP page.
 const CQ_DOORBELL: u32 = 0x008;
 const SRQ_DOORBELL: u32 = 0x010;
+const QP_STATUS: u32 = 0x018;
 
 /// A run of entries of the PBLMT.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +64,7 @@ pub struct Driver {
     pub(super) pairs: Vec<Option<Pair>>,
     /// Of each place of a QP, how often its number has changed.
     pub(super) generations: Vec<u16>,
+    first_generation: u16,
     /// QPs and CQs that have a doorbell to be rung.
     pub(super) dirty_pairs: Vec<u16>,
     dirty_cqs: Vec<u16>,
@@ -86,6 +88,7 @@ impl Driver {
             srqs: Vec::new(),
             pairs: Vec::new(),
             generations: Vec::new(),
+            first_generation: 0,
             dirty_pairs: Vec::new(),
             dirty_cqs: Vec::new(),
             dirty_srqs: Vec::new(),
@@ -117,8 +120,16 @@ impl Driver {
         self.cqs = (0..limits.cqs).map(|_| None).collect();
         self.srqs = (0..limits.srqs).map(|_| None).collect();
         self.pairs = (0..limits.qps).map(|_| None).collect();
-        self.generations = vec![0; limits.qps as usize];
+        // Of all that a number has room for.
+        let generations = (1 << 16) / limits.qps;
+        self.generations = vec![(u32::from(self.first_generation) % generations) as u16; limits.qps as usize];
         self.limits = limits;
+    }
+
+    /// Numbers of QPs begin elsewhere from now on when a device comes: where drivers follow each other soon, segments for a QP of the one
+    /// are not to find one of the next. Any number.
+    pub fn begin_numbers_at(&mut self, generation: u16) {
+        self.first_generation = generation;
     }
 
     /// What the device has; zeros before it is ready.
@@ -290,6 +301,30 @@ impl Driver {
         Ok(())
     }
 
+    // --- What a caller that reads registers at once may ask for itself ---
+
+    /// Where the table BAR has the entry of a session ([`etherslot_rdma::Whereabouts`]); `None`: of the RNIC itself.
+    pub fn session_entry(&self, session: Option<u16>) -> Option<u32> {
+        let entry = session.map_or(0, |session| u32::from(session) + 1);
+        let is_there = self.limits.sessions > 0 && entry <= self.limits.sessions;
+        is_there.then(|| self.limits.sessions_at + entry * Whereabouts::BYTES as u32)
+    }
+
+    /// Where the table BAR has the entry of a CQ, whose bit 1 is ARMED.
+    pub fn cq_entry(&self, cq: CqId) -> u32 {
+        self.limits.tables[2] + u32::from(cq.0) * 64
+    }
+
+    /// Where the table BAR has the entry of an STag, whose bytes 52 to 55 are how many windows it has.
+    pub fn stag_entry(&self, stag: u32) -> u32 {
+        self.limits.tables[0] + (stag >> 8) * 64
+    }
+
+    /// Where the BAR of pages has `QP_STATUS` of a QP.
+    pub fn status_register(&mut self, qp: Qpn) -> Option<u32> {
+        self.pair(qp).map(|pair| pair.page() + QP_STATUS)
+    }
+
     // --- Completion queues ---
 
     /// Makes a CQ of at least so many CQEs, whose interrupt is this vector.
@@ -323,6 +358,12 @@ impl Driver {
         self.dirty_cqs.retain(|&other| other != cq.0);
         self.write_entry(2, u32::from(cq.0) * 64, [(0, 0)]);
         Ok(())
+    }
+
+    /// CQEs that a CQ has room for.
+    pub fn cqes(&self, cq: CqId) -> usize {
+        let queue = self.cqs.get(usize::from(cq.0)).and_then(Option::as_ref);
+        queue.map_or(0, |queue| queue.place.bytes / Cqe::BYTES)
     }
 
     /// Takes completions; returns how many.

@@ -21,3 +21,8 @@ pub use memory::Place;
 pub use orders::{Outcome, Ticket};
 pub use pair::QpConfig;
 pub use remote::{Config, Rnic};
+
+/// The BARs of an RNIC: registers, pages of QPs, tables.
+pub mod bar {
+    pub use super::orders::{PAGES, REGISTERS, TABLES};
+}

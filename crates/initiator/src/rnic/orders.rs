@@ -18,9 +18,12 @@ pub(super) mod register {
     pub(crate) const EVENT: u32 = 0x078;
 }
 
-pub(super) const REGISTERS: u8 = 0;
-pub(super) const PAGES: u8 = 2;
-pub(super) const TABLES: u8 = 4;
+/// The BAR of the registers.
+pub const REGISTERS: u8 = 0;
+/// That of the QPs' pages.
+pub const PAGES: u8 = 2;
+/// That of the tables.
+pub const TABLES: u8 = 4;
 
 const BUSY: u64 = 1 << 31;
 const REFUSED: u64 = 1 << 30;

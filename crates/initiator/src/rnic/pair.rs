@@ -11,6 +11,10 @@ use super::orders::{Order, Orders, PAGES, Ticket};
 use super::otf::Headers;
 use super::ring::WorkQueue;
 
+/// FEATURES: QPs can be quiet, and the bit of the QPC (byte 40) that makes them so.
+const CAN_BE_QUIET: u32 = 1 << 12;
+const QUIET: u32 = 1 << 12;
+
 /// What a QP is made with: [`etherslot_rdma::Init`].
 pub use etherslot_rdma::Init as QpConfig;
 
@@ -178,7 +182,7 @@ impl Driver {
         let service = match config.service {
             Service::Rc => 0,
             Service::Uc => 1,
-            Service::Ud => 2,
+            Service::Ud => 3,
         };
         let word = u32::from(qp.0) << 16
             | u32::from(config.srq.is_some()) << 7
@@ -189,6 +193,8 @@ impl Driver {
         let logs = config.rq_blocks.trailing_zeros() << 24 | config.sq_blocks.trailing_zeros() << 16;
         let reads = u32::from(attributes.ord) << 24 | u32::from(attributes.ird) << 16;
         let retries = u32::from(attributes.retries.min(7)) << 3 | u32::from(attributes.rnr_retries.min(7));
+        let can_be_quiet = self.limits.features & CAN_BE_QUIET != 0;
+        let quiet = if attributes.is_quiet && can_be_quiet { QUIET } else { 0 };
         let Pd(pd) = config.pd;
         self.write_entry(
             3,
@@ -211,7 +217,7 @@ impl Driver {
                         reads | u32::from(attributes.stream),
                     ),
                 ),
-                (40, join(rights(attributes.access) | retries, attributes.rnr_wait_us)),
+                (40, join(rights(attributes.access) | retries | quiet, attributes.rnr_wait_us)),
                 (48, join(attributes.first_sent, attributes.first_expected)),
                 (56, join(attributes.q_key, attributes.question_us)),
             ],

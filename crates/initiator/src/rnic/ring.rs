@@ -161,13 +161,13 @@ impl CompletionQueue {
     pub(super) fn next<D: Device>(&mut self, device: &D) -> Option<Result<Cqe, Strange>> {
         let at = self.place.address + u64::from(self.consumed & ((1 << self.log2) - 1)) * Cqe::BYTES as u64;
         let mut entry = [0; Cqe::BYTES];
-        let (first, _) = entry.split_at_mut(16);
-        device.load(at, first);
+        // The device may write meanwhile. PHASE is written last, so it is looked at first, and the rest behind it.
+        device.load(at + 8, &mut entry[8..16]);
         let is_here = Cqe::phase(&entry) == (self.consumed >> self.log2).is_multiple_of(2);
         if !is_here {
             return None;
         }
-        // PHASE was written last: the other half is there, too.
+        device.load(at, &mut entry[..8]);
         device.load(at + 16, &mut entry[16..]);
         self.consumed = self.consumed.wrapping_add(1);
         Some(Cqe::parse(&entry).ok_or(Strange))

@@ -216,6 +216,29 @@ fn an_error_names_the_block() {
 }
 
 #[test]
+fn of_several_bad_blocks_the_first_is_named_whichever_is_found_first() {
+    let chunk = 128 << 10;
+    for (on, blame, status) in [
+        (FaultOn::Read, Blame::Source, Status::new(2, 0x81)),
+        (FaultOn::Write, Blame::Target, Status::new(2, 0x80)),
+    ] {
+        let (mut world, source, target) = World::one_box(&Impairment::default());
+        let medium = if on == FaultOn::Read { &source } else { &target };
+        // The last block of a chunk takes the longest to be narrowed down to, the first of the next ones the shortest.
+        for bad in [4 * chunk - 512, 4 * chunk, 5 * chunk, 7 * chunk + 512] {
+            medium.fail(on, bad..bad + 512, MediumError::Failed, u32::MAX);
+        }
+        let config = CopyConfig { outstanding: Some(8), chunk_bytes: Some(chunk), ..CopyConfig::default() };
+        world.begin(&[whole()], config);
+        world.finish();
+        assert_eq!(world.copy().phase(0), Phase::Failed);
+        let expected =
+            CopyError::Disk { blame, block: 4 * chunk / 512 - 1, error: DiskError::Status(status) };
+        assert_eq!(world.copy().error(0), Some(expected));
+    }
+}
+
+#[test]
 fn what_fails_for_a_while_is_done_again() {
     let (mut world, source, target) = World::one_box(&Impairment::default());
     source.fail(FaultOn::Read, 512 * 4000..512 * 4001, MediumError::Failed, 1);

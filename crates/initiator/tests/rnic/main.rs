@@ -41,7 +41,8 @@ fn exercise(world: &mut World) {
         post(world, &write);
         assert_eq!(world.sent(0), (id, Status::Success));
         let sent = world.sides[0].bytes(0, bytes).to_vec();
-        assert_eq!(world.sides[1].bytes(1 << 20, bytes), sent);
+        // What the other RNIC has taken may still be on its way to the memory of its host.
+        world.wait(|world| world.sides[1].bytes(1 << 20, bytes) == sent);
         let sges = sge(world, 0, 2 << 20, bytes);
         let read = work(world, SendOpcode::Read, 100 + id, 1 << 20, &sges);
         post(world, &read);
@@ -363,6 +364,40 @@ fn a_qp_that_is_removed_gives_its_number_back_and_another_takes_its_place() {
     assert!(!world.outcome(0, refused), "a QP in RTS does not go to INIT");
 }
 
+#[test]
+fn the_peer_of_a_qp_that_is_set_to_error_ends_with_it_unless_that_is_quiet() {
+    for (is_quiet, status) in [(false, Status::Flushed), (true, Status::RetriesExceeded)] {
+        let mut world = World::ready();
+        for at in 0..2 {
+            let qp = world.sides[at].qps[0];
+            let ticket = world.sides[at].rnic.destroy_qp(qp).unwrap();
+            assert!(world.outcome(at, ticket));
+            let config = world.sides[at].qp_config(Service::Rc);
+            world.sides[at].qps[0] = world.sides[at].rnic.create_qp(&config).unwrap();
+        }
+        let numbers: Vec<Qpn> = world.sides.iter().map(|side| side.qps[0]).collect();
+        let attributes = |at: usize| Attributes {
+            peer: PEER,
+            remote_qp: numbers[1 - at],
+            is_quiet,
+            ..Attributes::default()
+        };
+        for (at, &qp) in numbers.iter().enumerate() {
+            let ticket = world.sides[at].rnic.connect(qp, &attributes(at)).unwrap();
+            assert!(world.outcome(at, ticket));
+        }
+        exercise_once(&mut world);
+        let ticket = world.sides[1].rnic.modify_qp(numbers[1], State::Error, &attributes(1)).unwrap();
+        assert!(world.outcome(1, ticket));
+        let until_ns = world.now_ns + 50 * MS;
+        world.wait(|world| world.now_ns >= until_ns);
+        let sges = sge(&world, 0, 0, 100);
+        let write = work(&world, SendOpcode::Write, 2, 0, &sges);
+        post(&mut world, &write);
+        assert_eq!(world.sent(0), (2, status), "quiet: {is_quiet}");
+    }
+}
+
 fn exercise_once(world: &mut World) {
     world.sides[0].fill(0, 100, 3);
     let sges = sge(world, 0, 0, 100);
@@ -391,5 +426,36 @@ fn when_the_peers_box_dies_requests_fail_and_a_new_life_serves() {
     world.sides[0].qps[0] = world.sides[0].rnic.create_qp(&config).unwrap();
     world.sides[1].set_up(1);
     world.connect();
+    exercise_once(&mut world);
+}
+
+#[test]
+fn a_peer_that_was_lost_is_looked_for_anew_when_a_qp_names_it() {
+    let mut world = World::ready();
+    let remote_qp = world.sides[1].qps[0];
+    world.kill_box(1);
+    let sges = sge(&world, 0, 0, 5000);
+    let write = work(&world, SendOpcode::Write, 2, 0, &sges);
+    post(&mut world, &write);
+    assert_eq!(world.sent(0), (2, Status::RetriesExceeded));
+    // Long enough for attempts in vain.
+    let until_ns = world.now_ns + 2000 * MS;
+    world.wait(|world| world.now_ns >= until_ns);
+    let qp = world.sides[0].qps[0];
+    let ticket = world.sides[0].rnic.destroy_qp(qp).unwrap();
+    assert!(world.outcome(0, ticket));
+    let config = world.sides[0].qp_config(Service::Rc);
+    let qp = world.sides[0].rnic.create_qp(&config).unwrap();
+    world.sides[0].qps[0] = qp;
+    let attributes =
+        |remote_qp| Attributes { peer: PEER, remote_qp, ord: 4, ird: 4, ..Attributes::default() };
+    let ticket = world.sides[0].rnic.connect(qp, &attributes(remote_qp)).unwrap();
+    assert!(world.outcome(0, ticket));
+    world.revive_box(1);
+    world.wait(|world| world.sides[1].rnic.is_ready());
+    world.sides[1].set_up(1);
+    assert_eq!(world.sides[1].qps[0], remote_qp, "numbers begin anew with the life");
+    let ticket = world.sides[1].rnic.connect(remote_qp, &attributes(qp)).unwrap();
+    assert!(world.outcome(1, ticket));
     exercise_once(&mut world);
 }
