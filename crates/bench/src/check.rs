@@ -1,6 +1,6 @@
 //! The bars: what has to hold, as ratios of medians in one run.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use crate::benchmark::{Measure, Point, depth_of, device_point};
 use crate::contender::{Contender, Link, Setup};
@@ -27,8 +27,8 @@ impl Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AtLeast(least) => write!(f, ">={least:.2}"),
-            Self::AtMost(most) => write!(f, "<={most:.2}"),
+            Self::AtLeast(least) => write!(f, ">={}", told(*least)),
+            Self::AtMost(most) => write!(f, "<={}", told(*most)),
         }
     }
 }
@@ -57,40 +57,67 @@ impl Verdict {
     }
 }
 
-/// How many bars were met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which bars were met, and how many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) met: u32,
     pub(crate) short: u32,
     pub(crate) left_out: u32,
+    lines: Vec<String>,
 }
 
 impl Tally {
     /// Counts a bar, and tells of it.
-    pub(crate) fn line(&mut self, name: &str, verdict: Option<&Verdict>, limit: Limit) -> String {
+    pub(crate) fn line(&mut self, name: &str, verdict: Option<&Verdict>, limit: Limit) -> &str {
         match verdict {
             Some(Verdict { is_met: true, .. }) => self.met += 1,
             Some(Verdict { is_met: false, .. }) => self.short += 1,
             None => self.left_out += 1,
         }
-        line(name, verdict, limit)
+        self.lines.push(line(name, verdict, limit));
+        self.lines.last().map_or("", String::as_str)
+    }
+
+    /// All lines, for the page.
+    pub(crate) fn markdown(&self) -> String {
+        let mut out = String::new();
+        for line in &self.lines {
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "    {line}");
+        }
+        out + &format!("    {}\n\n", self.summary())
+    }
+
+    fn summary(&self) -> String {
+        format!("bars: {} ok, {} short, {} left out", self.met, self.short, self.left_out)
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bars: {} ok, {} short, {} left out", self.met, self.short, self.left_out)
+        for line in &self.lines {
+            writeln!(f, "{line}")?;
+        }
+        f.write_str(&self.summary())
     }
 }
 
 /// `name ratio bar ok|short (spread)`.
+/// A ratio: two digits behind the point, and more of small ones.
+fn told(ratio: f64) -> String {
+    if ratio < 0.095 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
+}
+
 fn line(name: &str, verdict: Option<&Verdict>, limit: Limit) -> String {
     match verdict {
         Some(Verdict { ratio: Spread { median, least, most }, is_met }) => {
             let word = if *is_met { "ok" } else { "short" };
             format!(
-                "{name:<48} {median:>6.2} {limit:>7} {word:<5} ({least:.2}-{most:.2})",
-                limit = limit.to_string()
+                "{name:<48} {median:>6} {limit:>7} {word:<5} ({least}-{most})",
+                median = told(*median),
+                limit = limit.to_string(),
+                least = told(*least),
+                most = told(*most),
             )
         }
         None => format!("{name:<48} {:>6} {:>7} left out", "-", limit.to_string()),

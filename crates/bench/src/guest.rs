@@ -47,6 +47,7 @@ pub(crate) fn run(bed: &Bed, pace: Pace, stop: &Stop) -> Result<Vec<Compared>> {
             spare_ports: 0,
             ..GuestOptions::default()
         },
+        udp: true,
         ..RigOptions::default()
     };
     let rig = RigBase::start(bed.run(), options)?.boot(bed.run(), &cache)?;

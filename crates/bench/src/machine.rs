@@ -1,6 +1,7 @@
 //! Where and with what a run was made.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,6 +33,11 @@ fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     text.lines().next().map(str::to_owned)
 }
 
+/// Of a package of Debian's.
+pub(crate) fn package_version(name: &str) -> Option<String> {
+    first_line("dpkg-query", &["--showformat=${Version}", "--show", name])
+}
+
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or_default()
@@ -56,9 +62,7 @@ impl Machine {
                 versions.insert(name.to_owned(), version);
             }
         }
-        if let Some(version) =
-            first_line("dpkg-query", &["--showformat=${Version}", "--show", "libiscsi-bin"])
-        {
+        if let Some(version) = package_version("libiscsi-bin") {
             versions.insert("libiscsi".to_owned(), version);
         }
         if let Some(version) = spdk.and_then(spdk_version) {
@@ -79,6 +83,13 @@ impl Machine {
     /// With the time of its end.
     pub(crate) fn ended(self) -> Self {
         Self { date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(), ..self }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cpus, kernel, commit, .. } = self;
+        write!(f, "{cpu}, {cpus} CPUs, Linux {kernel}; commit {commit}")
     }
 }
 

@@ -18,8 +18,10 @@ mod load;
 mod machine;
 mod page;
 mod peer;
+mod rdma;
 mod record;
 mod runner;
+mod section;
 mod statistic;
 
 use std::fs;
@@ -34,11 +36,10 @@ use clap::Parser;
 
 use crate::bed::{Bed, Choices};
 use crate::benchmark::{BENCHMARKS, Benchmark, Point};
+use crate::page::PAGE;
 use crate::record::Record;
 use crate::runner::{Pace, Stop};
-
-const RESULTS: &str = "bench/results";
-const PAGE: &str = "docs/performance.md";
+use crate::section::RESULTS;
 
 /// What the contenders are made of.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -55,9 +56,9 @@ const PROGRAMS: &[(&str, &str)] = &[
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110)]
 struct Arguments {
-    /// Benchmarks: qd, bs, latency, links, devices, hosts, commands, mtu, payload, security, peers, guest, s4, s5; by default peers
+    /// Benchmarks: qd, bs, latency, links, devices, hosts, commands, mtu, payload, security, peers, guest, s4, s5, rdma; by default peers
     names: Vec<String>,
-    /// Run the bars, all but those of s4 and s5, or those of one of them: a line each, exit status 1 if one is short
+    /// Run the bars, all but those of s4, s5 and rdma, or those of one of them: a line each, exit status 1 if one is short
     #[arg(long)]
     check: bool,
     /// Fewer rounds and shorter turns
@@ -106,28 +107,26 @@ fn main() -> ExitCode {
 /// Whether all bars were met.
 fn run(arguments: &Arguments) -> Result<bool> {
     let names = if arguments.names.is_empty() { vec!["peers".to_owned()] } else { arguments.names.clone() };
-    if names == ["s4"] {
-        let Arguments { check, quick, rounds, seconds, write, .. } = *arguments;
-        let choices = evaluation::Choices { is_check: check, is_quick: quick, rounds, seconds, write };
-        return evaluation::run(choices, &stop_on_signals()?);
+    let Arguments {
+        check: is_check, quick: is_quick, rounds, seconds, write, client_cpu, server_cpu, ..
+    } = *arguments;
+    let choices = section::Choices { is_check, is_quick, rounds, seconds, write };
+    match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["s4"] => return evaluation::run(choices, &stop_on_signals()?),
+        ["s5"] => return direct::run(choices, &stop_on_signals()?),
+        ["rdma"] => {
+            ensure_cpus([client_cpu, server_cpu])?;
+            return rdma::run(choices, [client_cpu, server_cpu], &stop_on_signals()?);
+        }
+        _ => {}
     }
-    if names == ["s5"] {
-        let Arguments { check, quick, rounds, write, .. } = *arguments;
-        let choices = direct::Choices { is_check: check, is_quick: quick, rounds, write };
-        return direct::run(choices, &stop_on_signals()?);
-    }
-    ensure!(!arguments.check || arguments.names.is_empty(), "--check takes no name, or s4 or s5");
+    ensure!(!arguments.check || arguments.names.is_empty(), "--check takes no name, or s4, s5 or rdma");
     let unknown = names.iter().find(|name| Benchmark::named(name).is_none() && *name != "guest");
     if let Some(name) = unknown {
         let known: Vec<&str> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
-        bail!("no benchmark {name:?}; there are: {}, guest, and s4 or s5 alone", known.join(", "));
+        bail!("no benchmark {name:?}; there are: {}, guest, and s4, s5 or rdma alone", known.join(", "));
     }
-    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    let highest = arguments.client_cpu.max(arguments.server_cpu);
-    ensure!(
-        usize::from(highest) < cpus,
-        "there is no CPU {highest}: choose others by --client-cpu and --server-cpu"
-    );
+    ensure_cpus([client_cpu, server_cpu])?;
     etherslot_lab::ensure_programs(PROGRAMS)?;
     let stop = stop_on_signals()?;
     let (rounds, seconds) = if arguments.quick { (3, 1) } else { (5, 2) };
@@ -146,6 +145,16 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+fn ensure_cpus(cpus: [u16; 2]) -> Result<()> {
+    let count = std::thread::available_parallelism().map_or(0, usize::from);
+    let highest = cpus[0].max(cpus[1]);
+    ensure!(
+        usize::from(highest) < count,
+        "there is no CPU {highest}: choose others by --client-cpu and --server-cpu"
+    );
+    Ok(())
 }
 
 /// Children see the same signals and end; what the run has made is undone by the way out.
@@ -205,10 +214,8 @@ fn keep(record: &Record) -> Result<()> {
     for (file, svg) in records.iter().flat_map(page::charts) {
         fs::write(charts.join(file), svg)?;
     }
-    let before = fs::read_to_string(PAGE).with_context(|| format!("read {PAGE}"))?;
-    fs::write(PAGE, page::replace(&before, &page::markdown(&records))?)?;
-    eprintln!("bench: wrote {} and {PAGE}", file.display());
-    Ok(())
+    eprintln!("bench: wrote {}", file.display());
+    page::rewrite(page::CURVES, &page::markdown(&records))
 }
 
 fn check(arguments: &Arguments, pace: Pace, stop: &Stop) -> Result<bool> {
@@ -225,15 +232,19 @@ fn check(arguments: &Arguments, pace: Pace, stop: &Stop) -> Result<bool> {
     });
     let mut tally = check::Tally::default();
     for bar in &bars {
-        println!("{}", tally.line(&bar.name, bar.verdict(&record).as_ref(), bar.limit));
+        tally.line(&bar.name, bar.verdict(&record).as_ref(), bar.limit);
     }
     for ((name, _, limit), verdict) in check::guest_bars().iter().zip(guest::verdicts(&compared)) {
-        println!("{}", tally.line(name, verdict.as_ref(), *limit));
+        tally.line(name, verdict.as_ref(), *limit);
     }
     for one in &record.left_out {
         println!("left out: {one}");
     }
     println!("{tally}");
+    if arguments.write {
+        let text = format!("{}\n\n{}", page::origin("--check", &record), tally.markdown());
+        page::rewrite(page::BARS, &text)?;
+    }
     Ok(tally.short == 0)
 }
 

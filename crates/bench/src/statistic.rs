@@ -1,5 +1,17 @@
 //! Medians, spreads, and ratios taken round by round.
 
+use std::fmt;
+
+/// A value in as many digits as are worth reading.
+pub(crate) fn digits(value: f64) -> String {
+    match value {
+        ..0.095 => format!("{value:.4}"),
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
 /// The middle of some values, and their ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
@@ -28,6 +40,13 @@ impl Spread {
     pub(crate) fn of_ratios(above: &[f64], below: &[f64]) -> Option<Self> {
         let ratios = above.iter().zip(below).map(|(above, below)| above / below);
         Self::of(ratios.filter(|ratio| ratio.is_finite()))
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, least, most } = *self;
+        write!(f, "{} ({}-{})", digits(median), digits(least), digits(most))
     }
 }
 
