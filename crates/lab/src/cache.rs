@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::accel::{self, Accel};
+use crate::boot;
 use crate::error::{Error, Result};
 use crate::initramfs;
-use crate::packages::{self, Tree};
+use crate::packages::{self, Selection, Tree};
 use crate::qemu::{self, Qemu};
+use crate::root;
 
 pub use crate::kernel::{KERNELS, KernelSource};
 
@@ -79,6 +81,40 @@ impl Cache {
                     path.join(component)
                 }
             })
+    }
+
+    /// Debian 13 with what `packages` are, as the root of programs; tells on standard error what it does.
+    pub(crate) fn root_of_13(packages: &Selection<'_>) -> Result<PathBuf> {
+        packages::check_machine()?;
+        let mut say = |text: &str| eprintln!("lab: {text}");
+        let folder = Self::folder();
+        fs::create_dir_all(&folder).map_err(Error::io(format!("create {}", folder.display())))?;
+        let _lock = exclusive(&folder, &mut say)?;
+        packages::ensure_host(&mut say)?;
+        let stage = Stages { folder: &folder, say: &mut say }.stage(
+            "debian-13",
+            &packages.recipe(),
+            "fetching Debian 13's programs that use verbs",
+            |folder, _| root::unpack(&folder.join("root"), packages),
+        )?;
+        Ok(stage.join("root"))
+    }
+
+    /// What makes disks to boot from, as a tree of programs; tells on standard error what it does.
+    pub(crate) fn boot_tools() -> Result<PathBuf> {
+        packages::check_machine()?;
+        let mut say = |text: &str| eprintln!("lab: {text}");
+        let folder = Self::folder();
+        fs::create_dir_all(&folder).map_err(Error::io(format!("create {}", folder.display())))?;
+        let _lock = exclusive(&folder, &mut say)?;
+        packages::ensure_host(&mut say)?;
+        let stage = Stages { folder: &folder, say: &mut say }.stage(
+            "boot",
+            &boot::PACKAGES.recipe(),
+            "fetching GRUB, and firmware for UEFI",
+            |folder, _| Tree::unpack(&folder.join("root"), &boot::PACKAGES).map(drop),
+        )?;
+        Ok(stage.join("root"))
     }
 
     /// Removes the cache; the packages installed on the machine stay.

@@ -1,4 +1,4 @@
-//! An `etherslot` process in a namespace, driven as an operator does: a configuration file, signals, a log.
+//! An `etherslot` process, in a namespace or not, driven as an operator does: a configuration file, signals, a log.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::run::Run;
 
 const BINARY_VARIABLE: &str = "ETHERSLOT_BIN";
 const READY: &str = "ready";
-const READY_TIMEOUT: Duration = Duration::from_secs(15);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which daemon.
@@ -79,7 +79,7 @@ pub fn etherslot_command(net: &Net, side: Side) -> Result<Command> {
 #[derive(Debug)]
 pub struct Daemon {
     run: Run,
-    namespace: String,
+    namespace: Option<String>,
     role: Role,
     name: String,
     starts: u32,
@@ -95,8 +95,16 @@ impl Daemon {
 
     /// The same at whichever side.
     pub fn start_at(run: &Run, net: &Net, side: Side, role: Role, name: &str, config: &str) -> Result<Self> {
-        let namespace = net.namespace(side);
-        let process = launch(run, &namespace, role, name, config, 0)?;
+        Self::start_in(run, Some(net.namespace(side)), role, name, config)
+    }
+
+    /// The same on the machine itself, without an Ethernet of the lab's.
+    pub fn start_here(run: &Run, role: Role, name: &str, config: &str) -> Result<Self> {
+        Self::start_in(run, None, role, name, config)
+    }
+
+    fn start_in(run: &Run, namespace: Option<String>, role: Role, name: &str, config: &str) -> Result<Self> {
+        let process = launch(run, namespace.as_deref(), role, name, config, 0)?;
         let mut daemon =
             Self { run: run.clone(), namespace, role, name: name.to_owned(), starts: 1, process };
         daemon.wait_ready()?;
@@ -106,7 +114,8 @@ impl Daemon {
     /// Starts it again, after it has ended, with the same or another configuration.
     pub fn restart(&mut self, config: &str) -> Result<()> {
         self.process.kill();
-        self.process = launch(&self.run, &self.namespace, self.role, &self.name, config, self.starts)?;
+        self.process =
+            launch(&self.run, self.namespace.as_deref(), self.role, &self.name, config, self.starts)?;
         self.starts += 1;
         self.wait_ready()
     }
@@ -152,10 +161,17 @@ impl Daemon {
     }
 }
 
-fn launch(run: &Run, namespace: &str, role: Role, name: &str, config: &str, start: u32) -> Result<Process> {
+fn launch(
+    run: &Run,
+    namespace: Option<&str>,
+    role: Role,
+    name: &str,
+    config: &str,
+    start: u32,
+) -> Result<Process> {
     let file = run.path(&format!("{name}.toml"));
     fs::write(&file, config).map_err(Error::io(format!("write {}", file.display())))?;
-    let mut command = mortal(Some(namespace), &etherslot_binary()?);
+    let mut command = mortal(namespace, &etherslot_binary()?);
     command.arg(role.command()).arg("--config").arg(&file).current_dir(run.folder());
     // Nodes of other runs on this machine may have the same name.
     // One that says nothing about keys has some.

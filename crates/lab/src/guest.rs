@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::accel::Accel;
 use crate::agent::{Agent, Job, Output};
+use crate::boot::Firmware;
 use crate::cache::Cache;
 use crate::error::{Error, Result, tail};
 use crate::initramfs;
@@ -129,8 +130,12 @@ pub struct GuestOptions {
     pub memory_mib: u32,
     /// Words for the kernel's command line, such as `nvme_core.io_timeout=5`.
     pub kernel_arguments: Vec<String>,
+    /// Starts from a device by firmware, and not with the lab's kernel; then that device has kernel, arguments and files.
+    pub firmware: Option<Firmware>,
     /// More of QEMU's arguments.
     pub qemu_arguments: Vec<String>,
+    /// Whether devices reach memory through an IOMMU, which the kernel uses. Programs can have devices of their own then.
+    pub iommu: bool,
     /// Files to put in (here, path there).
     pub files: Vec<GuestFile>,
     /// Whether a reset of the machine starts the guest anew; without it a reset ends QEMU.
@@ -151,7 +156,9 @@ impl Default for GuestOptions {
             cpus: 2,
             memory_mib: 512,
             kernel_arguments: Vec::new(),
+            firmware: None,
             qemu_arguments: Vec::new(),
+            iommu: false,
             files: Vec::new(),
             reboots: false,
             monitor: None,
@@ -382,17 +389,30 @@ fn launch(run: &Run, cache: &Cache, options: &GuestOptions, name: &str, files: &
     let mut command = cache.qemu().command();
     command.current_dir(run.folder());
     machine(&mut command, cache.accel(), options);
-    let initramfs = if options.files.is_empty() {
-        cache.initramfs().to_owned()
-    } else {
-        own_initramfs(&run.path(&format!("{name}.cpio")), cache.initramfs(), &options.files)?
-    };
-    command.arg("-kernel").arg(cache.kernel()).arg("-initrd").arg(initramfs);
-    command.arg("-append").arg(kernel_command_line(options));
+    match &options.firmware {
+        None => {
+            let initramfs = if options.files.is_empty() {
+                cache.initramfs().to_owned()
+            } else {
+                own_initramfs(&run.path(&format!("{name}.cpio")), cache.initramfs(), &options.files)?
+            };
+            command.arg("-kernel").arg(cache.kernel()).arg("-initrd").arg(initramfs);
+            command.arg("-append").arg(kernel_command_line(options));
+        }
+        Some(Firmware::Bios) => {}
+        Some(Firmware::Uefi(image)) => {
+            command.arg("-bios").arg(image);
+        }
+    }
     if !options.reboots {
         command.arg("-no-reboot");
     }
     serial_ports(&mut command, options, files);
+    if options.iommu {
+        // In front of all devices, which look for it when they are made. Interrupts are remapped, or no program gets any.
+        command.args(["-machine", "kernel-irqchip=split"]);
+        command.args(["-device", "intel-iommu,caching-mode=on,intremap=on"]);
+    }
     switch(&mut command, options);
     command.args(&options.qemu_arguments);
     let log =
@@ -415,10 +435,13 @@ fn machine(command: &mut Command, accel: Accel, options: &GuestOptions) {
     command.arg("-object").arg(format!("memory-backend-memfd,id=m0,size={}M,share=on", options.memory_mib));
 }
 
-fn kernel_command_line(options: &GuestOptions) -> String {
+pub(crate) fn kernel_command_line(options: &GuestOptions) -> String {
     let mut line = String::from("console=ttyS0,115200 quiet loglevel=4 panic=-1 tsc=reliable no_timer_check");
     if options.console == Console::Terminal {
         line.push_str(" lab.shell");
+    }
+    if options.iommu {
+        line.push_str(" intel_iommu=on");
     }
     for argument in &options.kernel_arguments {
         line.push(' ');

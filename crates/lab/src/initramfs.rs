@@ -19,7 +19,6 @@ pub(crate) const PACKAGES: Selection<'static> = Selection {
         "coreutils",
         "dash",
         "diffutils",
-        "diffutils",
         "e2fsprogs",
         "ethtool",
         "fio",
@@ -30,13 +29,14 @@ pub(crate) const PACKAGES: Selection<'static> = Selection {
         "nvme-cli",
         "pciutils",
         "util-linux",
+        "xfsprogs",
         "xz-utils",
     ],
     backports: false,
 };
 
 /// Programs beyond busybox's, by the name they are called.
-const PROGRAMS: [(&str, &str); 39] = [
+const PROGRAMS: [(&str, &str); 41] = [
     ("usr/bin/bash", "bash"),
     ("usr/bin/cat", "cat"),
     ("usr/bin/dash", "dash"),
@@ -71,14 +71,18 @@ const PROGRAMS: [(&str, &str); 39] = [
     ("usr/sbin/mdadm", "mdadm"),
     ("usr/sbin/mke2fs", "mke2fs"),
     ("usr/sbin/mke2fs", "mkfs.ext4"),
+    ("usr/sbin/mkfs.xfs", "mkfs.xfs"),
     ("usr/sbin/nvme", "nvme"),
     ("usr/bin/setpci", "setpci"),
     ("usr/bin/sha256sum", "sha256sum"),
     ("usr/bin/stat", "stat"),
     ("usr/bin/sync", "sync"),
     ("usr/bin/timeout", "timeout"),
+    ("usr/sbin/xfs_repair", "xfs_repair"),
 ];
-const DATA: [&str; 2] = ["etc/mke2fs.conf", "usr/share/misc/pci.ids"];
+/// The library is that of Rust programs, such as Etherslot's.
+const DATA: [&str; 3] =
+    ["etc/mke2fs.conf", "usr/share/misc/pci.ids", "usr/lib/x86_64-linux-gnu/libgcc_s.so.1"];
 
 const SCRIPTS: [(&str, &str, u32); 4] = [
     ("etc/inittab", include_str!("../guest/inittab"), 0o644),

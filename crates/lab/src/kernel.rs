@@ -24,7 +24,7 @@ pub const KERNELS: [KernelSource; 2] = [
 ];
 
 /// Modules to have, with all they depend on. One that a kernel lacks is passed over: its driver is built in or gone.
-const MODULES: [&str; 19] = [
+const MODULES: [&str; 20] = [
     "8021q",
     "ahci",
     "crc32c_generic",
@@ -41,6 +41,7 @@ const MODULES: [&str; 19] = [
     "sata_sil24",
     "sd_mod",
     "ublk_drv",
+    "vfio_iommu_type1",
     "vfio_pci",
     "virtio_net",
     "xfs",

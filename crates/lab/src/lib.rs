@@ -6,6 +6,8 @@
 //! - [`Daemon`] is an `etherslot` process in one of the two namespaces.
 //! - [`Cable`] joins two sides without a bridge, for measurements.
 //! - [`Rig`] is all of it at once.
+//! - [`Root`] is another release of Debian, for programs of it.
+//! - [`Boot`] makes a disk that a guest's firmware starts from.
 //! - [`Guest`] is a virtual machine; [`Qmp`] talks to its QEMU, [`fio`] loads its disks.
 //!
 //! Whatever a value made is gone when it is dropped. A child process dies with the lab even when the lab is killed,
@@ -16,6 +18,7 @@
 
 mod accel;
 mod agent;
+mod boot;
 mod cable;
 mod cache;
 mod capture;
@@ -34,11 +37,13 @@ mod process;
 mod qemu;
 mod qmp;
 mod rig;
+mod root;
 mod run;
 mod story;
 
 pub use accel::Accel;
 pub use agent::{Job, Output};
+pub use boot::{Boot, Firmware};
 pub use cable::{BOX_IP, Cable, HOST_IP};
 pub use cache::{Cache, KERNELS, KernelSource};
 pub use capture::{Capture, Captured, Keep};
@@ -56,5 +61,6 @@ pub use process::{Process, mortal};
 pub use qemu::Qemu;
 pub use qmp::{Event, Qmp};
 pub use rig::{Disk, Interrupts, Kind, Namespace, NvmeName, Rig, RigBase, RigOptions};
+pub use root::Root;
 pub use run::Run;
 pub use story::{Story, wait_until};

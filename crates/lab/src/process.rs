@@ -182,6 +182,20 @@ impl Process {
         pages * rustix::param::page_size() as u64
     }
 
+    /// Whether somebody in its network namespace listens at this port of TCP.
+    pub fn listens_at(&self, port: u16) -> bool {
+        /// State of a socket in /proc/PID/net/tcp that listens.
+        const LISTENS: &str = "0A";
+        let port = format!(":{port:04X}");
+        ["tcp", "tcp6"].iter().any(|table| {
+            let text = fs::read_to_string(format!("/proc/{}/net/{table}", self.pid())).unwrap_or_default();
+            text.lines().any(|line| {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                fields.get(1).is_some_and(|local| local.ends_with(&port)) && fields.get(3) == Some(&LISTENS)
+            })
+        })
+    }
+
     /// Open file descriptors; 0 once it has ended.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)

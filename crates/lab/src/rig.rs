@@ -4,12 +4,17 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::cable::{BOX_IP, HOST_IP};
 use crate::cache::Cache;
 use crate::daemon::{Daemon, Role};
 use crate::error::{Error, Result};
 use crate::guest::{Guest, GuestDevice, GuestOptions};
-use crate::net::{BOX_MAC, INTERFACE, Net, NetOptions};
+use crate::net::{BOX_MAC, INTERFACE, Net, NetOptions, Side};
+use crate::process::tool;
 use crate::run::Run;
+
+/// Where a box listens whose frames go in UDP.
+const BOX_PORT: u16 = 4700;
 
 /// How the Function interrupts the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,11 +67,14 @@ pub struct Disk {
     pub serial: String,
     /// Its namespaces, from ID 1.
     pub namespaces: Vec<Namespace>,
+    /// Further lines of its table, such as `rate = "24 MB/s"`.
+    pub settings: String,
 }
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { kind: Kind::default(), serial: "ES0001".to_owned(), namespaces: vec![Namespace::default()] }
+        let (kind, namespaces) = (Kind::default(), vec![Namespace::default()]);
+        Self { kind, serial: "ES0001".to_owned(), namespaces, settings: String::new() }
     }
 }
 
@@ -96,8 +104,12 @@ pub struct RigOptions {
     pub disks: Vec<Disk>,
     /// Interrupts of all of them.
     pub interrupts: Interrupts,
+    /// The domain of their slots: they reach each other in the box.
+    pub domain: Option<u16>,
     /// The Ethernet.
     pub net: NetOptions,
+    /// Frames go in UDP, not in Ethernet frames of their own.
+    pub udp: bool,
     /// What the host's link does to frames on purpose (the `impair` of its configuration).
     pub host_impairment: Option<String>,
     /// The same of the box's link.
@@ -113,7 +125,9 @@ impl Default for RigOptions {
         Self {
             disks: vec![Disk::default()],
             interrupts: Interrupts::default(),
+            domain: None,
             net: NetOptions::default(),
+            udp: false,
             host_impairment: None,
             box_impairment: None,
             session: String::new(),
@@ -177,6 +191,12 @@ impl RigBase {
             })
             .collect();
         let net = Net::new(run, options.net)?;
+        if options.udp {
+            for (side, address) in [(Side::Host, HOST_IP), (Side::Box, BOX_IP)] {
+                let namespace = net.namespace(side);
+                tool("ip", ["-n", &namespace, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
+            }
+        }
         let box_config = box_config(&options);
         let host_config = host_config(&options, &devices);
         let io_box = Daemon::start(run, &net, Role::Box, "box", &box_config)?;
@@ -209,10 +229,13 @@ impl Rig {
 }
 
 fn box_config(options: &RigOptions) -> String {
-    let mut text = head("box", options.box_impairment.as_deref(), &options.session);
+    let mut text = head("box", options, options.box_impairment.as_deref());
     for disk in &options.disks {
         let (kind, table) = disk.kind.names();
         let _ = write!(text, "\n[[device]]\nkind = {kind:?}\nname = {0:?}\nserial = {0:?}\n", disk.serial);
+        if !disk.settings.is_empty() {
+            let _ = writeln!(text, "{}", disk.settings);
+        }
         for Namespace { path, block_bytes, removable, .. } in &disk.namespaces {
             let path = quoted(path.as_deref().unwrap_or(Path::new("")));
             let _ = write!(text, "\n[[device.{table}]]\npath = {path}\nblock_bytes = {block_bytes}\n");
@@ -225,15 +248,19 @@ fn box_config(options: &RigOptions) -> String {
 }
 
 fn host_config(options: &RigOptions, devices: &[GuestDevice]) -> String {
-    let mut text = head("host", options.host_impairment.as_deref(), &options.session);
+    let mut text = head("host", options, options.host_impairment.as_deref());
+    let io_box = if options.udp { format!("{BOX_IP}:{BOX_PORT}") } else { BOX_MAC.to_owned() };
     for device in devices {
         if let GuestDevice::VfioUser { socket, id } = device {
             let _ = write!(
                 text,
-                "\n[[slot]]\ndevice = {id:?}\nbox = \"{BOX_MAC}\"\nsocket = {}\ninterrupts = \"{}\"\n",
+                "\n[[slot]]\ndevice = {id:?}\nbox = \"{io_box}\"\nsocket = {}\ninterrupts = \"{}\"\n",
                 quoted(socket),
                 options.interrupts.name()
             );
+            if let Some(domain) = options.domain {
+                let _ = writeln!(text, "domain = {domain}");
+            }
         }
     }
     text
@@ -244,9 +271,13 @@ fn quoted(path: &Path) -> String {
     format!("{:?}", path.to_string_lossy())
 }
 
-fn head(name: &str, impairment: Option<&str>, session: &str) -> String {
-    let mut text =
-        format!("[node]\nname = \"{name}\"\n\n[link]\nkind = \"packet\"\ninterface = \"{INTERFACE}\"\n");
+fn head(name: &str, RigOptions { udp, session, .. }: &RigOptions, impairment: Option<&str>) -> String {
+    let link = match (udp, name) {
+        (false, _) => format!("kind = \"packet\"\ninterface = \"{INTERFACE}\""),
+        (true, "box") => format!("kind = \"udp\"\nlisten = \"{BOX_IP}:{BOX_PORT}\""),
+        (true, _) => format!("kind = \"udp\"\nlisten = \"{HOST_IP}:0\""),
+    };
+    let mut text = format!("[node]\nname = \"{name}\"\n\n[link]\n{link}\n");
     if let Some(impairment) = impairment {
         let _ = writeln!(text, "impair = {impairment:?}");
     }
@@ -348,21 +379,29 @@ mod tests {
         let first = Namespace { path: Some("/a b.img".into()), block_bytes: 4096, ..Namespace::default() };
         let second = Namespace { path: Some("/c.img".into()), ..Namespace::default() };
         let options = RigOptions {
-            disks: vec![Disk { namespaces: vec![first, second], ..Disk::default() }],
+            disks: vec![Disk {
+                namespaces: vec![first, second],
+                settings: "cmb_bytes = 4096".to_owned(),
+                ..Disk::default()
+            }],
             interrupts: Interrupts::Msi,
+            domain: Some(7),
             host_impairment: Some("loss=1%".to_owned()),
             session: "classic = true".to_owned(),
             ..RigOptions::default()
         };
         let text = box_config(&options);
         assert!(text.contains("interface = \"eth0\"") && !text.contains("impair"), "{text}");
+        assert!(text.contains("serial = \"ES0001\"\ncmb_bytes = 4096\n\n[[device.namespace]]"), "{text}");
         assert!(text.contains("path = \"/a b.img\"\nblock_bytes = 4096\n\n[[device.namespace]]"), "{text}");
         assert!(text.contains("path = \"/c.img\"\nblock_bytes = 512\n"), "{text}");
         let devices = [GuestDevice::VfioUser { socket: "/s/x.sock".into(), id: "ES0001".to_owned() }];
         let text = host_config(&options, &devices);
         assert!(text.contains("impair = \"loss=1%\"\n\n[session]\nclassic = true\n"), "{text}");
         assert!(
-            text.contains("box = \"02:00:00:00:00:02\"\nsocket = \"/s/x.sock\"\ninterrupts = \"msi\""),
+            text.contains(
+                "box = \"02:00:00:00:00:02\"\nsocket = \"/s/x.sock\"\ninterrupts = \"msi\"\ndomain = 7\n"
+            ),
             "{text}"
         );
     }

@@ -78,6 +78,23 @@ impl Pieces<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Body {
     bytes: u16,
+    /// The stream of its first record, and the stream sequence of the last one that was put in.
+    stream: u16,
+    sequence: u16,
+    /// There are records of several streams.
+    is_mixed: bool,
+}
+
+impl Body {
+    /// A record, or part of one, that takes so many bytes is in it now.
+    fn add(&mut self, bytes: usize, stream: u16, sequence: u16) {
+        if self.bytes == 0 {
+            self.stream = stream;
+        }
+        self.is_mixed |= stream != self.stream;
+        self.sequence = sequence;
+        self.bytes += bytes as u16;
+    }
 }
 
 /// The slots, in a ring by sequence.
@@ -265,9 +282,9 @@ impl Pack {
         let of = &mut self.streams[stream as usize];
         let written = Record::emit_header(kind, FIRST | LAST, stream, of.sequence, total_len as u16, out);
         debug_assert!(written.is_some());
+        body.add(size(total_len), stream, of.sequence);
         of.sequence = of.sequence.wrapping_add(1);
         of.bulk = self.bulk_tail;
-        body.bytes += size(total_len) as u16;
         self.close_if_complete();
         true
     }
@@ -320,10 +337,10 @@ impl Pack {
         let sequence = &mut self.streams[stream as usize].sequence;
         let written = Record::emit_header(kind, flags, stream, *sequence, bytes as u16, out);
         debug_assert!(written.is_some());
+        body.add(size(bytes), stream, *sequence);
         *sequence = sequence.wrapping_add(1);
         pieces.copy(range.start, &mut out[HEADER_BYTES..HEADER_BYTES + bytes]);
         out[HEADER_BYTES + bytes..].fill(0);
-        body.bytes += size(bytes) as u16;
     }
 
     /// Ends the frame under construction if nothing more is to go in.
@@ -362,15 +379,20 @@ impl Pack {
     /// Frees the slot of an acknowledged frame.
     pub(crate) fn release(&mut self, sequence: u32) {
         let slot = self.slot(sequence);
-        let start = slot * self.stride + RESERVED_BYTES;
-        let mut body = &self.buffer[start..start + self.bodies[slot].bytes as usize];
-        while let Ok((record, rest)) = Record::parse(body) {
-            if let Some(stream) = self.streams.get_mut(record.stream as usize) {
-                stream.released = record.stream_sequence.wrapping_add(1);
+        let body = std::mem::take(&mut self.bodies[slot]);
+        if body.is_mixed {
+            let start = slot * self.stride + RESERVED_BYTES;
+            let mut records = &self.buffer[start..start + body.bytes as usize];
+            while let Ok((record, rest)) = Record::parse(records) {
+                if let Some(stream) = self.streams.get_mut(record.stream as usize) {
+                    stream.released = record.stream_sequence.wrapping_add(1);
+                }
+                records = rest;
             }
-            body = rest;
+        } else if body.bytes > 0 {
+            // Without a look at what is in no cache any more.
+            self.streams[body.stream as usize].released = body.sequence.wrapping_add(1);
         }
-        self.bodies[slot] = Body::default();
         // Places from the tail to a whole ring behind this one are free, and it is.
         let next = self.tail.wrapping_add(1 + self.warm);
         if next.wrapping_sub(sequence) <= self.mask {

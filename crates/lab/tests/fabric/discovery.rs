@@ -1,7 +1,6 @@
 //! Heartbeats as broadcasts on an Ethernet: a host finds a device by its serial number and no address is written anywhere.
 
 use std::process::Command;
-use std::time::Duration;
 
 use etherslot_lab::{BOX_MAC, Daemon, INTERFACE, Role, Side, etherslot_command};
 use serde_json::Value;
@@ -54,6 +53,5 @@ fn on_an_ethernet_a_host_finds_a_device_by_its_serial_number() {
     io_box.restart(&box_config).unwrap();
     stand.wait_for("up again", |_| node("box")["state"] == "up");
     assert!(io_box.stop().unwrap().success());
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(node("box")["state"], "left", "it has said goodbye");
+    stand.wait_for("gone, as its goodbye said", |_| node("box")["state"] == "left");
 }

@@ -26,12 +26,12 @@ fn a_disk_whose_host_dies_moves_to_the_standby_with_all_that_was_durable() {
     stand.wait_for_node("host-b", "up");
     let disk = a.disk(1);
     let begin = format!(
-        "mkfs.ext4 -q {disk} && modprobe ext4 && mount {disk} /mnt && mkdir /mnt/files && \
-         (n=0; while echo $n >/mnt/files/$n && sync -f /mnt/files/$n; do n=$((n + 1)); echo $n >/tmp/durable; done) &"
+        "echo 0 >/tmp/durable; mkfs.ext4 -q {disk} && modprobe ext4 && mount {disk} /mnt && mkdir /mnt/files && \
+         (n=0; while echo $n >/mnt/files/$n && sync -f /mnt/files/$n; do n=$((n + 1)); echo $n >>/tmp/durable; done) &"
     );
     a.guest.check(&begin, SOON).unwrap();
     let durable = || -> u64 {
-        let text = a.guest.check("cat /tmp/durable 2>/dev/null || echo 0", SOON).unwrap();
+        let text = a.guest.check("tail -n 1 /tmp/durable", SOON).unwrap();
         text.trim().parse().unwrap()
     };
     wait_until("some files on the disk", SOON, || durable() >= 50);

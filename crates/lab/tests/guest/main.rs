@@ -2,10 +2,13 @@
 //!
 //! One at a time, please (`--test-threads=1`): the guests are slow enough alone.
 
+mod boot;
+mod copy;
 mod daemons;
 mod data;
 mod drive;
 mod recovery;
+mod rnic;
 mod sata;
 mod stand;
 mod story;

@@ -44,7 +44,7 @@ pub(crate) fn wait_for_attachment(rig: &Rig, count: usize) {
 }
 
 /// Removes the controller from the guest's PCI tree and looks for it again.
-fn add_again(guest: &Guest, pci: &str) {
+pub(crate) fn add_again(guest: &Guest, pci: &str) {
     let remove = format!("cd /sys/bus/pci/devices; [ ! -e {pci} ] || echo 1 >{pci}/remove");
     guest.check(&remove, SOON).unwrap();
     guest.check("echo 1 >/sys/bus/pci/rescan", SOON).unwrap();

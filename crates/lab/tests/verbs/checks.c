@@ -2,49 +2,27 @@
  * What verbs promise, checked one by one between QPs of one process: line by line `name ok` or `name FAILED: why`.
  * With a name as argument, that check alone. Exit status 1 if one failed.
  */
-#include <errno.h>
-#include <infiniband/verbs.h>
+#include "check.h"
+
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 
 #define BYTES (1 << 20)
 #define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-#define PATIENCE_S 10
 
 static struct ibv_context *context;
 static struct ibv_pd *pd, *other_pd;
 static union ibv_gid gid;
 static uint8_t *memory, *shadow;
 static struct ibv_mr *mr;
-static char why[200];
 
 /* Two QPs that are connected with each other. */
 struct pair {
 	struct ibv_cq *cq, *remote_cq;
 	struct ibv_qp *qp, *remote;
 };
-
-static int fail(const char *text, long got, long wanted)
-{
-	snprintf(why, sizeof why, "%s: %ld, not %ld", text, got, wanted);
-	return 0;
-}
-
-#define EXPECT(got, wanted)                                                    \
-	do {                                                                   \
-		long g = (long)(got), w = (long)(wanted);                      \
-		if (g != w)                                                    \
-			return fail(#got, g, w);                               \
-	} while (0)
-
-static void fatal(const char *what)
-{
-	printf("%s: %s\n", what, strerror(errno));
-	exit(2);
-}
 
 static struct ibv_qp *make_qp(struct ibv_cq *cq, struct ibv_pd *domain, struct ibv_srq *srq, enum ibv_qp_type type)
 {
@@ -63,44 +41,6 @@ static struct ibv_qp *make_qp(struct ibv_cq *cq, struct ibv_pd *domain, struct i
 	return qp;
 }
 
-static int to_init(struct ibv_qp *qp, int access)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access };
-
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-
-static int connect_qp(struct ibv_qp *qp, uint32_t number, int rnr_retry, int access)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = number,
-		.rq_psn = 17,
-		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .hop_limit = 1 } },
-	};
-	int error = to_init(qp, access);
-
-	if (error)
-		return error;
-	error = ibv_modify_qp(qp, &attr,
-			      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (error)
-		return error;
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;
-	attr.retry_cnt = 7;
-	attr.rnr_retry = rnr_retry;
-	attr.sq_psn = 17;
-	attr.max_rd_atomic = 4;
-	return ibv_modify_qp(qp, &attr,
-			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				     IBV_QP_MAX_QP_RD_ATOMIC);
-}
-
 static struct pair open_pair_with(int cqes, struct ibv_pd *remote_pd, struct ibv_srq *srq, int rnr_retry, int access)
 {
 	struct pair pair;
@@ -111,8 +51,8 @@ static struct pair open_pair_with(int cqes, struct ibv_pd *remote_pd, struct ibv
 		fatal("ibv_create_cq");
 	pair.qp = make_qp(pair.cq, pd, NULL, IBV_QPT_RC);
 	pair.remote = make_qp(pair.remote_cq, remote_pd, srq, IBV_QPT_RC);
-	if (connect_qp(pair.qp, pair.remote->qp_num, rnr_retry, ALL) ||
-	    connect_qp(pair.remote, pair.qp->qp_num, rnr_retry, access))
+	if (connect_qp(pair.qp, &gid, pair.remote->qp_num, rnr_retry, ALL) ||
+	    connect_qp(pair.remote, &gid, pair.qp->qp_num, rnr_retry, access))
 		fatal("ibv_modify_qp");
 	return pair;
 }
@@ -127,22 +67,6 @@ static void close_pair(struct pair *pair)
 	if (ibv_destroy_qp(pair->qp) || ibv_destroy_qp(pair->remote) || ibv_destroy_cq(pair->cq) ||
 	    ibv_destroy_cq(pair->remote_cq))
 		fatal("destroy");
-}
-
-/* The next completion; its status, or -1 after a while. */
-static int next(struct ibv_cq *cq, struct ibv_wc *wc)
-{
-	time_t until = time(NULL) + PATIENCE_S;
-
-	while (time(NULL) <= until) {
-		int count = ibv_poll_cq(cq, 1, wc);
-
-		if (count < 0)
-			return -2;
-		if (count == 1)
-			return wc->status;
-	}
-	return -1;
 }
 
 static struct ibv_sge piece(size_t at, uint32_t length)
@@ -195,13 +119,13 @@ static int refused(struct pair *pair, enum ibv_wr_opcode opcode, uint64_t remote
 
 	fill();
 	EXPECT(post(pair->qp, opcode, &sge, 1, remote, rkey), 0);
-	EXPECT(next(pair->cq, &wc), IBV_WC_REM_ACCESS_ERR);
+	EXPECT(next_of(pair->cq, &wc), IBV_WC_REM_ACCESS_ERR);
 	EXPECT(memcmp(memory, shadow, BYTES), 0);
 	EXPECT(ibv_query_qp(pair->qp, &attr, IBV_QP_STATE, &init), 0);
 	EXPECT(attr.qp_state, IBV_QPS_ERR);
 	/* What is posted later is flushed. */
 	EXPECT(post(pair->qp, opcode, &sge, 1, remote, rkey), 0);
-	EXPECT(next(pair->cq, &wc), IBV_WC_WR_FLUSH_ERR);
+	EXPECT(next_of(pair->cq, &wc), IBV_WC_WR_FLUSH_ERR);
 	close_pair(pair);
 	return 1;
 }
@@ -289,7 +213,7 @@ static int a_wrong_lkey_is_a_local_protection_error(void)
 
 	sge.lkey ^= 0x7700;
 	EXPECT(post(pair.qp, IBV_WR_RDMA_WRITE, &sge, 1, at(4096), mr->rkey), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_LOC_PROT_ERR);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_LOC_PROT_ERR);
 	close_pair(&pair);
 	return 1;
 }
@@ -313,7 +237,7 @@ static int a_receiver_without_buffers_ends_the_sender_after_its_retries(void)
 	struct ibv_wc wc;
 
 	EXPECT(post(pair.qp, IBV_WR_SEND, &sge, 1, 0, 0), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_RNR_RETRY_EXC_ERR);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_RNR_RETRY_EXC_ERR);
 	close_pair(&pair);
 	return 1;
 }
@@ -329,8 +253,8 @@ static int a_receiver_that_is_late_gets_the_message(void)
 	EXPECT(ibv_poll_cq(pair.cq, 1, &wc), 0);
 	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	EXPECT(post_receive(pair.remote, &to, 1, 7), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
-	EXPECT(next(pair.remote_cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(wc.wr_id, 7);
 	EXPECT(wc.byte_len, 64);
 	EXPECT(memcmp(memory, memory + 4096, 64), 0);
@@ -346,8 +270,8 @@ static int a_message_longer_than_its_buffer_ends_both_sides(void)
 
 	EXPECT(post_receive(pair.remote, &to, 1, 7), 0);
 	EXPECT(post(pair.qp, IBV_WR_SEND, &sge, 1, 0, 0), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_REM_INV_REQ_ERR);
-	EXPECT(next(pair.remote_cq, &wc), IBV_WC_LOC_LEN_ERR);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_REM_INV_REQ_ERR);
+	EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_LOC_LEN_ERR);
 	close_pair(&pair);
 	return 1;
 }
@@ -360,13 +284,13 @@ static int nothing_may_be_sent(void)
 	fill();
 	EXPECT(post_receive(pair.remote, NULL, 0, 7), 0);
 	EXPECT(post(pair.qp, IBV_WR_SEND, NULL, 0, 0, 0), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
-	EXPECT(next(pair.remote_cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(wc.byte_len, 0);
 	EXPECT(post(pair.qp, IBV_WR_RDMA_WRITE, NULL, 0, at(4096), mr->rkey), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(post(pair.qp, IBV_WR_RDMA_READ, NULL, 0, at(4096), mr->rkey), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(memcmp(memory, shadow, BYTES), 0);
 	close_pair(&pair);
 	return 1;
@@ -387,8 +311,8 @@ static int thirty_pieces_are_gathered_and_scattered(void)
 	}
 	EXPECT(post_receive(pair.remote, to, 30, 7), 0);
 	EXPECT(post(pair.qp, IBV_WR_SEND, from, 30, 0, 0), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
-	EXPECT(next(pair.remote_cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(wc.byte_len, total);
 	for (int i = 0, j = 0, in = 0, out = 0; where < total; where++) {
 		EXPECT(memory[to[j].addr - at(0) + out], shadow[from[i].addr - at(0) + in]);
@@ -399,7 +323,7 @@ static int thirty_pieces_are_gathered_and_scattered(void)
 	}
 	/* The same by a Read. */
 	EXPECT(post(pair.qp, IBV_WR_RDMA_READ, to, 30, at(1000), mr->rkey), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(memcmp((void *)to[0].addr, memory + 1000, to[0].length), 0);
 	close_pair(&pair);
 	return 1;
@@ -431,7 +355,7 @@ static int inline_data_may_be_used_again_at_once(void)
 		memset(data, 0xee, sizeof data);
 	}
 	for (int i = 0; i < 16; i++) {
-		EXPECT(next(pair.remote_cq, &wc), IBV_WC_SUCCESS);
+		EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_SUCCESS);
 		EXPECT(wc.wr_id, i);
 		EXPECT(be32toh(wc.imm_data), i);
 		EXPECT(!!(wc.wc_flags & IBV_WC_WITH_IMM), 1);
@@ -451,12 +375,12 @@ static int atomics_do_what_they_say(void)
 
 	*word = 5;
 	EXPECT(post(pair.qp, IBV_WR_ATOMIC_CMP_AND_SWP, &sge, 1, at(4096), mr->rkey), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(wc.opcode, IBV_WC_COMP_SWAP);
 	EXPECT(*before, 5);
 	EXPECT(*word, 99);
 	EXPECT(post(pair.qp, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1, at(4096), mr->rkey), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(*before, 99);
 	EXPECT(*word, 104);
 	close_pair(&pair);
@@ -481,7 +405,7 @@ static int a_full_completion_queue_is_an_error_not_a_loss_unseen(void)
 	}
 	EXPECT(overrun, 1);
 	for (int i = 0; i < 4; i++)
-		EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
+		EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(ibv_poll_cq(pair.cq, 1, &wc), 0);
 	close_pair(&pair);
 	return 1;
@@ -514,8 +438,8 @@ static int a_shared_receive_queue_serves_and_tells_of_its_limit(void)
 	EXPECT(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
 	for (int i = 0; i < room; i++) {
 		EXPECT(post(pair.qp, IBV_WR_SEND, &sge, 1, 0, 0), 0);
-		EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
-		EXPECT(next(pair.remote_cq, &wc), IBV_WC_SUCCESS);
+		EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
+		EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_SUCCESS);
 		EXPECT(wc.wr_id, i);
 	}
 	EXPECT(poll(&async, 1, 1000 * PATIENCE_S), 1);
@@ -525,7 +449,7 @@ static int a_shared_receive_queue_serves_and_tells_of_its_limit(void)
 	ibv_ack_async_event(&event);
 	/* It is empty. */
 	EXPECT(post(pair.qp, IBV_WR_SEND, &sge, 1, 0, 0), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_RNR_RETRY_EXC_ERR);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_RNR_RETRY_EXC_ERR);
 	close_pair(&pair);
 	EXPECT(ibv_destroy_srq(srq), 0);
 	while (poll(&async, 1, 0) == 1) {
@@ -552,14 +476,14 @@ static int a_window_lets_in_what_it_was_bound_for_until_it_is_invalidated(void)
 
 	fill();
 	EXPECT(ibv_post_send(pair.remote, &wr, &bad), 0);
-	EXPECT(next(pair.remote_cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(wc.opcode, IBV_WC_BIND_MW);
 	EXPECT(post(pair.qp, IBV_WR_RDMA_WRITE, &sge, 1, at(4096 + 64), rkey), 0);
-	EXPECT(next(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(memcmp(memory, memory + 4096 + 64, 64), 0);
 	wr = (struct ibv_send_wr){ .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = rkey };
 	EXPECT(ibv_post_send(pair.remote, &wr, &bad), 0);
-	EXPECT(next(pair.remote_cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(refused(&pair, IBV_WR_RDMA_WRITE, at(4096), rkey), 1);
 	EXPECT(ibv_dealloc_mw(mw), 0);
 	EXPECT(ibv_dereg_mr(base), 0);
@@ -577,10 +501,64 @@ static int a_qp_that_is_set_to_error_flushes_what_it_has(void)
 		EXPECT(post_receive(pair.remote, &to, 1, i), 0);
 	EXPECT(ibv_modify_qp(pair.remote, &attr, IBV_QP_STATE), 0);
 	for (int i = 0; i < 8; i++) {
-		EXPECT(next(pair.remote_cq, &wc), IBV_WC_WR_FLUSH_ERR);
+		EXPECT(next_of(pair.remote_cq, &wc), IBV_WC_WR_FLUSH_ERR);
 		EXPECT(wc.wr_id, i);
 	}
 	close_pair(&pair);
+	return 1;
+}
+
+static int a_qp_that_is_set_to_error_leaves_alone_what_its_peer_has_posted(void)
+{
+	struct pair pair = open_pair();
+	struct ibv_sge to = piece(4096, 64);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_wc wc;
+
+	EXPECT(post_receive(pair.qp, &to, 1, 7), 0);
+	EXPECT(ibv_modify_qp(pair.remote, &attr, IBV_QP_STATE), 0);
+	/* Its peer hears of it when it sends something, which nobody acknowledges, and not before. */
+	EXPECT(post(pair.qp, IBV_WR_SEND, &to, 1, 0, 0), 0);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_RETRY_EXC_ERR);
+	EXPECT(wc.wr_id, 1);
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_WR_FLUSH_ERR);
+	EXPECT(wc.wr_id, 7);
+	close_pair(&pair);
+	return 1;
+}
+
+static int what_came_unannounced_is_told_when_it_is_asked_for(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *told, *cq = ibv_create_cq(context, 16, NULL, channel, 0);
+	struct ibv_qp *qp = make_qp(cq, pd, NULL, IBV_QPT_RC);
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_sge to = piece(4096, 64);
+	struct ibv_wc wc;
+	void *name;
+
+	/* What is posted now completes at once. */
+	EXPECT(to_init(qp, ALL), 0);
+	EXPECT(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+	EXPECT(post_receive(qp, &to, 1, 1), 0);
+	EXPECT(poll(&fd, 1, 0), 0);
+	EXPECT(ibv_req_notify_cq(cq, 0), 0);
+	EXPECT(poll(&fd, 1, 0), 1);
+	EXPECT(ibv_get_cq_event(channel, &told, &name), 0);
+	EXPECT(told == cq, 1);
+	/* Once, though it is still there. */
+	EXPECT(ibv_req_notify_cq(cq, 0), 0);
+	EXPECT(poll(&fd, 1, 0), 0);
+	EXPECT(post_receive(qp, &to, 1, 2), 0);
+	EXPECT(poll(&fd, 1, 0), 1);
+	EXPECT(ibv_get_cq_event(channel, &told, &name), 0);
+	ibv_ack_cq_events(cq, 2);
+	EXPECT(next_of(cq, &wc), IBV_WC_WR_FLUSH_ERR);
+	EXPECT(next_of(cq, &wc), IBV_WC_WR_FLUSH_ERR);
+	EXPECT(ibv_req_notify_cq(cq, 0), 0);
+	EXPECT(poll(&fd, 1, 0), 0);
+	EXPECT(ibv_destroy_qp(qp) || ibv_destroy_cq(cq) || ibv_destroy_comp_channel(channel), 0);
 	return 1;
 }
 
@@ -612,9 +590,9 @@ static int a_qp_number_that_nobody_has_ends_the_sender(void)
 	struct ibv_wc wc;
 
 	/* In this very process. */
-	EXPECT(connect_qp(qp, qp->qp_num ^ 0x800, 7, ALL), 0);
+	EXPECT(connect_qp(qp, &gid, qp->qp_num ^ 0x800, 7, ALL), 0);
 	EXPECT(post(qp, IBV_WR_SEND, &sge, 1, 0, 0), 0);
-	EXPECT(next(cq, &wc), IBV_WC_RETRY_EXC_ERR);
+	EXPECT(next_of(cq, &wc), IBV_WC_RETRY_EXC_ERR);
 	EXPECT(ibv_destroy_qp(qp), 0);
 	EXPECT(ibv_destroy_cq(cq), 0);
 	return 1;
@@ -635,10 +613,128 @@ static int a_thousand_qps_are_made_and_used(void)
 		EXPECT(post(pairs[i].qp, IBV_WR_RDMA_WRITE, &sge, 1, at(524288 + i * 64), mr->rkey), 0);
 	}
 	for (int i = 0; i < COUNT; i++)
-		EXPECT(next(pairs[i].cq, &wc), IBV_WC_SUCCESS);
+		EXPECT(next_of(pairs[i].cq, &wc), IBV_WC_SUCCESS);
 	EXPECT(memcmp(memory, memory + 524288, COUNT * 64), 0);
 	for (int i = 0; i < COUNT; i++)
 		close_pair(&pairs[i]);
+	return 1;
+}
+
+static int a_completion_queue_can_be_given_room(void)
+{
+	struct pair pair = open_pair_with(2, pd, NULL, 7, ALL);
+	struct ibv_sge sge = piece(0, 8);
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 2; i++)
+		EXPECT(post(pair.qp, IBV_WR_RDMA_WRITE, &sge, 1, at(4096), mr->rkey), 0);
+	/* One was polled, or not, before it grows. */
+	EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(ibv_resize_cq(pair.cq, 60), 0);
+	EXPECT(pair.cq->cqe >= 60, 1);
+	for (int i = 0; i < 59; i++)
+		EXPECT(post(pair.qp, IBV_WR_RDMA_WRITE, &sge, 1, at(4096), mr->rkey), 0);
+	for (int i = 0; i < 60; i++)
+		EXPECT(next_of(pair.cq, &wc), IBV_WC_SUCCESS);
+	EXPECT(ibv_resize_cq(pair.cq, 0), EINVAL);
+	EXPECT(ibv_resize_cq(pair.cq, 1 << 30), EINVAL);
+	close_pair(&pair);
+	return 1;
+}
+
+static int a_full_queue_takes_no_more_and_says_where_it_stopped(void)
+{
+	struct ibv_cq *cq = ibv_create_cq(context, 512, NULL, NULL, 0);
+	struct ibv_qp *qp = make_qp(cq, pd, NULL, IBV_QPT_RC);
+	struct ibv_sge sge = piece(0, 8);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	enum { COUNT = 4000 };
+	static struct ibv_recv_wr receives[COUNT], *bad;
+	static struct ibv_send_wr sends[COUNT], *bad_send;
+	struct ibv_wc wc;
+	long taken;
+
+	EXPECT(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init), 0);
+	EXPECT(init.cap.max_recv_wr >= 64 && init.cap.max_send_wr >= 64, 1);
+	for (int i = 0; i < COUNT; i++) {
+		struct ibv_recv_wr *after = i + 1 < COUNT ? &receives[i + 1] : NULL;
+		struct ibv_send_wr *after_send = i + 1 < COUNT ? &sends[i + 1] : NULL;
+
+		receives[i] = (struct ibv_recv_wr){ .wr_id = i, .sg_list = &sge, .num_sge = 1, .next = after };
+		/* A receiver that is never ready holds them. */
+		sends[i] = (struct ibv_send_wr){ .wr_id = i, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1, .next = after_send };
+	}
+	EXPECT(to_init(qp, ALL), 0);
+	EXPECT(ibv_post_recv(qp, receives, &bad), ENOMEM);
+	/* Those of one piece take less room than those of 30, which there is room for. */
+	taken = bad - receives;
+	EXPECT(taken >= init.cap.max_recv_wr && taken < COUNT, 1);
+	EXPECT(ibv_destroy_qp(qp), 0);
+
+	struct ibv_qp *remote = make_qp(cq, pd, NULL, IBV_QPT_RC);
+
+	qp = make_qp(cq, pd, NULL, IBV_QPT_RC);
+	EXPECT(connect_qp(qp, &gid, remote->qp_num, 7, ALL) || connect_qp(remote, &gid, qp->qp_num, 7, ALL), 0);
+	EXPECT(ibv_post_send(qp, sends, &bad_send), ENOMEM);
+	taken = bad_send - sends;
+	EXPECT(taken >= init.cap.max_send_wr && taken < COUNT, 1);
+	/* They go when the receiver is ready. */
+	for (long i = 0; i < taken; i++) {
+		EXPECT(post_receive(remote, &sge, 1, 1000 + i), 0);
+		EXPECT(next_of(cq, &wc), IBV_WC_SUCCESS);
+		EXPECT(next_of(cq, &wc), IBV_WC_SUCCESS);
+	}
+	EXPECT(ibv_destroy_qp(qp) || ibv_destroy_qp(remote) || ibv_destroy_cq(cq), 0);
+	return 1;
+}
+
+static void leave(int signal)
+{
+	(void)signal;
+	exit(42);
+}
+
+/* In a child, whose handler ends it in the midst of posting or polling. */
+static int a_signal_handler_may_end_the_program_while_it_posts_or_polls(void)
+{
+	for (int round = 0; round < 40; round++) {
+		pid_t child = fork();
+		int status = 0;
+
+		if (!child) {
+			struct ibv_device **devices = ibv_get_device_list(NULL);
+			struct itimerval after = { .it_value = { .tv_usec = 3000 + 977 * round } };
+			struct pair pair;
+
+			context = ibv_open_device(devices[0]);
+			pd = context ? ibv_alloc_pd(context) : NULL;
+			mr = pd ? ibv_reg_mr(pd, memory, BYTES, ALL) : NULL;
+			if (!mr || ibv_query_gid(context, 1, 0, &gid))
+				_exit(1);
+			pair = open_pair();
+			signal(SIGALRM, leave);
+			setitimer(ITIMER_REAL, &after, NULL);
+			for (;;) {
+				struct ibv_sge sge = piece(0, 4096);
+				struct ibv_wc wc;
+
+				if (post(pair.qp, IBV_WR_RDMA_WRITE, &sge, 1, at(8192), mr->rkey) ||
+				    next_of(pair.cq, &wc) != IBV_WC_SUCCESS)
+					_exit(2);
+			}
+		}
+		for (int waited_ms = 0; waitpid(child, &status, WNOHANG) != child; waited_ms++) {
+			if (waited_ms > 1000 * PATIENCE_S) {
+				kill(child, SIGKILL);
+				waitpid(child, &status, 0);
+				return fail("a child that hangs, in round", round, -1);
+			}
+			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		}
+		EXPECT(WIFEXITED(status), 1);
+		EXPECT(WEXITSTATUS(status), 42);
+	}
 	return 1;
 }
 
@@ -669,9 +765,14 @@ static const struct {
 	CHECK(a_shared_receive_queue_serves_and_tells_of_its_limit),
 	CHECK(a_window_lets_in_what_it_was_bound_for_until_it_is_invalidated),
 	CHECK(a_qp_that_is_set_to_error_flushes_what_it_has),
+	CHECK(a_qp_that_is_set_to_error_leaves_alone_what_its_peer_has_posted),
+	CHECK(what_came_unannounced_is_told_when_it_is_asked_for),
 	CHECK(states_change_as_they_may),
 	CHECK(a_qp_number_that_nobody_has_ends_the_sender),
 	CHECK(a_thousand_qps_are_made_and_used),
+	CHECK(a_completion_queue_can_be_given_room),
+	CHECK(a_full_queue_takes_no_more_and_says_where_it_stopped),
+	CHECK(a_signal_handler_may_end_the_program_while_it_posts_or_polls),
 };
 
 int main(int argc, char **argv)

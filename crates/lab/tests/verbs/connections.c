@@ -2,34 +2,16 @@
  * What librdmacm promises, checked one by one between ids of one process: line by line `name ok` or `name FAILED: why`.
  * With a name as argument, that check alone. Exit status 1 if one failed.
  */
+#include "check.h"
+
 #include <arpa/inet.h>
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define PATIENCE_MS 10000
 #define PORT 7999
-
-static char why[200];
-
-static int fail(const char *text, long got, long wanted)
-{
-	snprintf(why, sizeof why, "%s: %ld, not %ld", text, got, wanted);
-	return 0;
-}
-
-#define EXPECT(got, wanted)                                                    \
-	do {                                                                   \
-		long g = (long)(got), w = (long)(wanted);                      \
-		if (g != w)                                                    \
-			return fail(#got, g, w);                               \
-	} while (0)
 
 /* A call that fails, and says so in errno. */
 #define REFUSED(call, code)                                                    \
@@ -267,30 +249,25 @@ static int part(struct rdma_cm_id *id, struct rdma_cm_id *asked)
 	return 1;
 }
 
-static int descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int count = 0;
-
-	while (readdir(folder))
-		count++;
-	closedir(folder);
-	return count;
-}
-
 static int connections_come_and_go_and_leave_nothing(void)
 {
 	struct rdma_cm_id *listener = make(RDMA_PS_TCP), *id, *asked;
+	long before_kib = 0;
 	int before;
 
 	EXPECT(listen_at(listener, 0), 0);
 	if (!join(listener, &id, &asked) || !part(id, asked))
 		return 0;
 	before = descriptors();
-	for (int count = 0; count < 1000; count++)
+	for (int count = 0; count < 10000; count++) {
 		if (!join(listener, &id, &asked) || !part(id, asked))
 			return 0;
+		if (count == 1000)
+			before_kib = resident();
+	}
 	EXPECT(descriptors() <= before + 2, 1);
+	/* 100 bytes of each that stay would be seen. */
+	EXPECT(resident() < before_kib + 900, 1);
 	EXPECT(rdma_destroy_id(listener), 0);
 	return 1;
 }

@@ -5,7 +5,12 @@
 
 mod checks;
 mod connections;
+mod debian13;
+mod fabric;
 mod faults;
+mod links;
+mod mpi;
+mod on_the_fly;
 mod place;
 mod programs;
 mod ucx;

@@ -3,7 +3,7 @@
 use etherslot_lab::Side;
 
 use crate::Story;
-use crate::place::{PATIENCE, Place};
+use crate::place::{PATIENCE, Place, Report, words};
 
 /// The TCP port of both pingpongs and perftest.
 pub(crate) const PORT: u16 = 18515;
@@ -24,23 +24,33 @@ const PAIRS: &[&str] = &[
     "ib_write_bw -n 100 -b",
     "ib_write_bw -n 100 -c UC",
     "ib_write_lat -n 100",
+    "ib_write_lat -n 10 -a",
     "ib_write_lat -n 100 -s 65536",
     "ib_read_bw -n 20 -a",
     "ib_read_bw -n 200 -q 8",
     "ib_read_bw -n 100 -e",
     "ib_read_lat -n 100",
+    "ib_read_lat -n 10 -a",
+    "ib_read_lat -n 100 -e",
     "ib_send_bw -n 20 -a",
     "ib_send_bw -n 200 -q 8",
     "ib_send_bw -n 100 -e",
     "ib_send_bw -n 100 -c UD",
+    "ib_send_bw -n 20 -a -c UD",
+    "ib_send_bw -n 100 -q 8 -c UD",
+    "ib_send_bw -n 100 -e -c UD",
     "ib_send_bw -n 100 -c UC",
     "ib_send_bw -n 100 -r 64 --use-srq",
     "ib_send_lat -n 10 -a",
     "ib_send_lat -n 100 -e",
     "ib_send_lat -n 100 -c UD",
+    "ib_send_lat -n 10 -a -c UD",
+    "ib_send_lat -n 100 -e -c UD",
     "ib_send_lat -n 100 -c UC",
     "ib_atomic_bw -n 100",
     "ib_atomic_bw -n 100 -A CMP_AND_SWAP",
+    "ib_atomic_bw -n 100 -q 8",
+    "ib_atomic_bw -n 100 -e",
     "ib_atomic_lat -n 100",
     "ib_atomic_lat -n 100 -e",
 ];
@@ -48,36 +58,30 @@ const PAIRS: &[&str] = &[
 /// Programs that run alone, and what they have to say.
 const ALONE: &[(&str, &str)] = &[("ibv_devices", "etherslot0"), ("ibv_devinfo -v", "::ffff:")];
 
-fn run(place: &Place) {
-    let mut failed = Vec::new();
-    let mut tell = |name: &str, result: Result<(), String>| {
-        println!("{name} {}", if result.is_ok() { "ok" } else { "FAILED" });
-        if let Err(error) = result {
-            failed.push(format!("{name}: {error}"));
-        }
-    };
+/// Runs all.
+pub(crate) fn run(place: &Place, report: &mut Report) {
     for (program, says) in ALONE {
-        let words: Vec<&str> = program.split(' ').collect();
-        let mut process = place.start(Side::Host, &words);
+        let mut process = place.start(Side::Host, &words(program));
         let status = process.wait(PATIENCE).unwrap();
-        let says = status.success() && process.log().contains(says);
-        tell(program, says.then_some(()).ok_or_else(|| process.log()));
+        let is_said = status.success() && process.log().contains(says);
+        report.tell(program, if is_said { Ok(()) } else { Err(process.log()) });
     }
     for program in PAIRS {
-        let words: Vec<&str> = program.split(' ').collect();
-        tell(program, place.pair(&words, &words, PORT).map(drop));
+        report.tell(program, place.pair(&words(program), &words(program), PORT));
     }
-    if !failed.is_empty() {
-        place.run.keep_logs();
-        panic!("{}", failed.join("\n\n"));
-    }
+}
+
+fn run_at(place: &Place) {
+    let mut report = Report::default();
+    run(place, &mut report);
+    report.end(place);
 }
 
 #[test]
 #[ignore = "needs root: ./run test verbs"]
 fn programs_run_unmodified_as_nobody_on_loopback() {
     let story = Story::begin();
-    run(&Place::loopback());
+    run_at(&Place::loopback());
     story.tell("done");
 }
 
@@ -85,6 +89,6 @@ fn programs_run_unmodified_as_nobody_on_loopback() {
 #[ignore = "needs root: ./run test verbs"]
 fn programs_run_unmodified_as_nobody_between_two_namespaces() {
     let story = Story::begin();
-    run(&Place::cable());
+    run_at(&Place::cable());
     story.tell("done");
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use etherslot_lab::{Cache, Run};
+use etherslot_lab::{Cache, Root, Run};
 
 use crate::setting::Setting;
 
@@ -46,6 +46,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         options: Vec<String>,
     },
+    /// Fetch Debian 13's programs that use RDMA verbs, and print the folder that they are in
+    Verbs,
     /// Remove the cache, and what killed runs have left behind
     Clean,
 }
@@ -82,6 +84,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Shell(setting) => shell::shell(&setting).map(|()| ExitCode::SUCCESS),
         Command::Exec(exec) => shell::exec(&exec),
         Command::Qemu { guest, options } => shell::qemu(guest, &options),
+        Command::Verbs => {
+            println!("{}", Root::ensure()?.path().display());
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Clean => {
             Run::clean_stale().context("clean up after killed runs")?;
             Cache::remove().context("remove the cache")?;
