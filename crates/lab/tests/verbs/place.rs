@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use etherslot_lab::{
@@ -14,6 +14,8 @@ use etherslot_lab::{
 pub(crate) const NOBODY: &str = "65534";
 /// How long a program may take to listen, and to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a server may take to end whose client has failed.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What the programs come in.
 const PACKAGES: &[(&str, &str)] =
@@ -198,13 +200,19 @@ impl Place {
         port: impl Into<Port>,
     ) -> Result<String, String> {
         let (mut serving, mut asking) = self.begin(server, client, port)?;
-        for process in [&mut asking, &mut serving] {
-            let status = process.wait(patience).map_err(|error| error.to_string())?;
-            if !status.success() {
-                return Err(format!("{status}\n{}", process.log()));
-            }
+        let asked = asking.wait(patience).map_err(|error| error.to_string());
+        // When the client has failed, its server's last words say more.
+        let patience = if asked.as_ref().is_ok_and(ExitStatus::success) { patience } else { GRACE };
+        let served = serving.wait(patience).map_err(|error| error.to_string());
+        let is_well = |result: &Result<ExitStatus, String>| result.as_ref().is_ok_and(ExitStatus::success);
+        if is_well(&asked) && is_well(&served) {
+            return Ok(asking.log());
         }
-        Ok(asking.log())
+        let end = |result| match result {
+            Ok(status) => format!("{status}"),
+            Err(error) => error,
+        };
+        Err(format!("{}\n{}\nIts server: {}\n{}", end(asked), asking.log(), end(served), serving.log()))
     }
 }
 

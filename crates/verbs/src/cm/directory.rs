@@ -183,8 +183,14 @@ impl Directory {
                 place.insert(Asked { socket, questions: Vec::new() })
             }
         };
+        let bytes = Enquiry { space, port, serial, says: Says::Who }.bytes();
+        match asked.socket.send(&bytes) {
+            // Told late, of one before: this one has not left.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => asked.socket.send(&bytes)?,
+            result => result?,
+        };
         asked.questions.push(question);
-        asked.socket.send(&Enquiry { space, port, serial, says: Says::Who }.bytes()).map(drop)
+        Ok(())
     }
 
     /// Drops questions that nobody asks any more.
@@ -218,9 +224,11 @@ impl Directory {
                         take(Answer::Says { serial, says });
                     }
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                        for question in &asked.questions {
+                        // Once each, however many refusals there are: they are of one moment.
+                        for question in asked.questions.drain(..) {
                             take(Answer::Refused { serial: question.serial });
                         }
+                        break;
                     }
                     Err(_) => break,
                 }
@@ -349,6 +357,27 @@ mod tests {
         let mut idle = Directory::new(ip(5), 9).unwrap();
         let refused = Answer::Refused { serial: 7 };
         assert_eq!(ask(&mut asking, &mut idle, question(ip(5), 7471)), refused);
+    }
+
+    #[test]
+    fn questions_asked_together_are_refused_once_each() {
+        let (nobody, mut asking) = (ip(10), Directory::new(ip(11), 9).unwrap());
+        let mut refused = HashMap::new();
+        for repeats in [0, 1] {
+            for serial in 0..32 {
+                assert_eq!(asking.ask(Question { serial, repeats, ..question(nobody, 7471) }), Ok(()));
+            }
+            let until = Instant::now() + Duration::from_millis(200);
+            while Instant::now() < until {
+                asking.run(|answer| {
+                    if let Answer::Refused { serial } = answer {
+                        *refused.entry(serial).or_insert(0) += 1;
+                    }
+                });
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(refused, (0..32).map(|serial| (serial, 2)).collect());
     }
 
     #[test]

@@ -199,7 +199,7 @@ fn who_asks_where_nobody_listens_is_told_so() {
     // The desk knows.
     let asking = world.route(Space::Tcp, Service::Rc);
     world.connect(asking, Service::Rc, setup(0)).unwrap();
-    world.run(10 * MS);
+    world.run(SECOND);
     let event = world.take(0);
     assert_eq!((event.kind, event.status), (Kind::Rejected, 8));
     // The process knows better than the desk, and so it does of another service.
@@ -241,14 +241,46 @@ fn an_empty_desk_counts_at_the_second_time_and_a_silent_one_for_ten_seconds() {
     let asking = world.route(Space::Tcp, Service::Rc);
     world.connect(asking, Service::Rc, setup(0)).unwrap();
     let serial = world.at(0).next_question().unwrap().serial;
-    world.at(0).refuse(serial);
-    assert!(world.is_quiet());
+    for _ in 0..2 {
+        world.at(0).refuse(serial);
+        assert!(world.is_quiet());
+    }
     // What is no answer to it changes nothing.
     world.at(0).refuse(serial ^ 1);
     assert!(world.is_quiet());
     world.at(0).refuse(serial);
     let event = world.take(0);
     assert_eq!((event.id, event.kind, event.status), (asking, Kind::Rejected, 8));
+}
+
+#[test]
+fn who_listens_a_moment_after_the_question_is_found() {
+    let mut world = World::new();
+    let early: Vec<_> = (0..4).map(|_| world.route(Space::Tcp, Service::Rc)).collect();
+    for &asking in &early {
+        world.connect(asking, Service::Rc, setup(0)).unwrap();
+    }
+    world.run(500 * MS);
+    assert!(world.is_quiet());
+    world.listen(Space::Tcp, Service::Rc, 4);
+    world.run(200 * MS);
+    for _ in &early {
+        let event = world.take(1);
+        assert_eq!(event.kind, Kind::ConnectRequest);
+        world.accept(event.id, setup(1)).unwrap();
+    }
+    world.run(50 * MS);
+    for asking in early {
+        let event = world.take(0);
+        assert_eq!((event.id, event.kind), (asking, Kind::ConnectResponse));
+    }
+    // Nobody comes.
+    world.desk.clear();
+    let late = world.route(Space::Tcp, Service::Rc);
+    world.connect(late, Service::Rc, setup(0)).unwrap();
+    world.run(SECOND);
+    let event = world.take(0);
+    assert_eq!((event.id, event.kind, event.status), (late, Kind::Rejected, 8));
 }
 
 #[test]

@@ -129,12 +129,12 @@ impl Connections {
                     &Message::Request { from, service, space, port, source_port, terms, private },
                 );
             }
-            Says::Nobody => self.fail(id, Kind::Rejected, i32::from(REASON_NOBODY)),
+            Says::Nobody => self.refuse(serial),
             Says::Slot(_) | Says::Who => {}
         }
     }
 
-    /// Nobody is at the desk.
+    /// Nobody listens there, or nobody is at the desk.
     pub fn refuse(&mut self, serial: u32) {
         let Some(&id) = self.looking.get(&serial) else { return };
         let Ok(entry) = self.entry(id) else { return };
