@@ -156,6 +156,15 @@ mod tests {
     use std::io::Write as _;
     use std::time::Instant;
 
+    /// Whether it sleeps, of several times: a machine that has other things to do may take as long once.
+    fn always_sleeps(mut rest: impl FnMut()) -> bool {
+        (0..10).all(|_| {
+            let started = Instant::now();
+            rest();
+            started.elapsed() >= Duration::from_nanos(LONGEST_SLEEP_NS)
+        })
+    }
+
     #[test]
     fn sleeps_until_the_deadline_and_wakes_for_a_descriptor() {
         let (reader, mut writer) = std::io::pipe().unwrap();
@@ -165,17 +174,14 @@ mod tests {
         sleeper.rest(1_000, false, || Some(1_000 + 5_000_000), || true).unwrap();
         assert!(started.elapsed() >= Duration::from_millis(5));
         writer.write_all(b"x").unwrap();
-        let started = Instant::now();
-        sleeper.rest(1_000, false, || None, || true).unwrap();
-        assert!(started.elapsed() < Duration::from_millis(100));
+        assert!(!always_sleeps(|| sleeper.rest(1_000, false, || None, || true).unwrap()));
     }
 
     #[test]
     fn does_not_sleep_when_frames_came_in_the_last_moment() {
         let mut sleeper = Sleeper::new(Some(Duration::ZERO)).unwrap();
-        let started = Instant::now();
-        sleeper.rest(1_000, false, || None, || false).unwrap();
-        assert!(started.elapsed() < Duration::from_millis(50));
+        assert!(!always_sleeps(|| sleeper.rest(1_000, false, || None, || false).unwrap()));
+        assert!(always_sleeps(|| sleeper.rest(1_000, false, || None, || true).unwrap()));
     }
 
     #[test]
@@ -189,8 +195,6 @@ mod tests {
     fn does_not_sleep_while_there_is_progress() {
         let mut sleeper = Sleeper::new(Some(Duration::from_secs(1))).unwrap();
         sleeper.rest(1_000, true, || None, || true).unwrap();
-        let started = Instant::now();
-        sleeper.rest(2_000, false, || None, || true).unwrap();
-        assert!(started.elapsed() < Duration::from_millis(50));
+        assert!(!always_sleeps(|| sleeper.rest(2_000, false, || None, || true).unwrap()));
     }
 }

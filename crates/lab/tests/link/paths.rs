@@ -19,12 +19,14 @@ use crate::goodput::goodput;
 
 /// Each Ethernet's: two of them are well below what two shared cores can carry.
 const RATE_MBIT: u32 = 100;
-const ROUNDS: usize = 5;
+const MOST_ROUNDS: usize = 10;
 /// Of the rate of one.
 const SUM: f64 = 1.9;
-/// The longest pause: less than the 0.7 s for which a path is down, on a machine that has other things to do. What the session takes
-/// is bounded in virtual time, by its own tests.
-const PAUSE_MS: f64 = 600.0;
+/// How long a path is down.
+const DOWN: Duration = Duration::from_secs(3);
+/// The longest pause: well below that, on a machine that has other things to do. What the session takes is bounded in virtual time,
+/// by its own tests.
+const PAUSE_MS: f64 = 2_000.0;
 
 const FIRST: (&str, &str) = (BOX_MAC, INTERFACE);
 const SECOND: (&str, &str) = (SECOND_BOX_MAC, SECOND_INTERFACE);
@@ -93,16 +95,19 @@ fn two_ethernets_carry_twice_as_much_as_one() {
     let _server = Server::start(&net);
     // What else the machine does takes away, from one or from both; it never adds.
     let mut most = [0.0_f64; 3];
-    for round in 1..=ROUNDS {
+    let mut ratio = 0.0;
+    for round in 1..=MOST_ROUNDS {
         let [one, other, both] = [&[FIRST][..], &[SECOND], &[FIRST, SECOND]]
             .map(|ways| goodput(&report(test(&net, ways, 2)), "from_peer") / 1e6);
-        story.tell(format!(
-            "round {round} of {ROUNDS}: {one:.1} and {other:.1} Mbit/s alone, {both:.1} together: {:.2} times one",
-            2.0 * both / (one + other)
-        ));
         most = [most[0].max(one), most[1].max(other), most[2].max(both)];
+        ratio = 2.0 * most[2] / (most[0] + most[1]);
+        story.tell(format!(
+            "round {round}: {one:.1} and {other:.1} Mbit/s alone, {both:.1} together; the best so far {ratio:.2} times one"
+        ));
+        if ratio >= SUM {
+            break;
+        }
     }
-    let ratio = 2.0 * most[2] / (most[0] + most[1]);
     assert!(ratio >= SUM, "{ratio:.2} times one");
 }
 
@@ -115,18 +120,18 @@ fn the_loss_of_an_ethernet_stops_a_transfer_for_a_moment_only() {
     let usual_ms = pause_ms(&report(test(&net, &[FIRST, SECOND], 2)));
     story.tell(format!("with both: the longest pause is {usual_ms:.1} ms"));
     for lost in [Ethernet::First, Ethernet::Second] {
-        let running = test(&net, &[FIRST, SECOND], 3);
+        let running = test(&net, &[FIRST, SECOND], 6);
         // A second for the pings alone, and one of the load.
         sleep(Duration::from_millis(2_200));
         net.set_link_of(lost, Side::Box, false).unwrap();
-        sleep(Duration::from_millis(700));
+        sleep(DOWN);
         net.set_link_of(lost, Side::Box, true).unwrap();
         let report = report(running);
         let (pause_ms, rate) = (pause_ms(&report), goodput(&report, "from_peer") / 1e6);
         let paths: Vec<bool> =
             report["session"]["paths"].as_array().unwrap().iter().map(|path| path["is_up"] == true).collect();
         story.tell(format!(
-            "{lost:?} down for 0.7 s of 3 s: {rate:.1} Mbit/s, the longest pause {pause_ms:.1} ms, paths up at the end: {paths:?}"
+            "{lost:?} down for {DOWN:?} of 6 s: {rate:.1} Mbit/s, the longest pause {pause_ms:.1} ms, paths up at the end: {paths:?}"
         ));
         assert!(pause_ms < PAUSE_MS, "{pause_ms} ms");
         assert_eq!(paths, [true; 2], "both are used again");
