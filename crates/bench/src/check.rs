@@ -2,9 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
+use etherslot_lab::RigLink;
+
 use crate::benchmark::{Measure, Point, depth_of, device_point};
 use crate::contender::{Contender, Link, Setup};
-use crate::load::{Direction, Load, size};
+use crate::load::{Direction, Load};
 use crate::record::Record;
 use crate::statistic::Spread;
 
@@ -200,14 +202,33 @@ impl Bar {
     }
 }
 
-/// The block sizes and depths of the guest's bars.
-pub(crate) fn guest_bars() -> Vec<(String, Load, Limit)> {
+/// A bar of the guest's: the remote drive over this link beside QEMU's own.
+pub(crate) struct GuestBar {
+    pub(crate) link: RigLink,
+    pub(crate) load: Load,
+    pub(crate) limit: Limit,
+}
+
+impl GuestBar {
+    pub(crate) fn name(&self) -> String {
+        let link = match self.link {
+            RigLink::Packet => "packet",
+            RigLink::Udp => "udp",
+            RigLink::Ring => "ring",
+        };
+        format!("guest, {}: {link} / local", self.load.name())
+    }
+}
+
+/// All bars of the guest's.
+pub(crate) fn guest_bars() -> Vec<GuestBar> {
     let mut bars = Vec::new();
-    for block_bytes in [4 << 10, 128 << 10] {
-        for direction in Direction::BOTH {
-            let load = Load { direction, block_bytes, depth: 32 };
-            let name = format!("guest, {} {} QD32: remote / local", direction.random(), size(block_bytes));
-            bars.push((name, load, Limit::AtLeast(0.8)));
+    for link in [RigLink::Udp, RigLink::Ring] {
+        for block_bytes in [4 << 10, 128 << 10] {
+            for direction in Direction::BOTH {
+                let load = Load { direction, block_bytes, depth: 32 };
+                bars.push(GuestBar { link, load, limit: Limit::AtLeast(0.8) });
+            }
         }
     }
     bars

@@ -141,7 +141,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         if let Some(benchmark) = Benchmark::named(name) {
             measure(arguments, &benchmark, pace, &stop)?;
         } else {
-            show_guest(&guest::run(&bed(arguments)?, pace, &stop)?);
+            show_guest(&guest::run(&bed(arguments)?, pace, &stop));
         }
     }
     Ok(true)
@@ -224,18 +224,14 @@ fn check(arguments: &Arguments, pace: Pace, stop: &Stop) -> Result<bool> {
     // Servers and their memory are gone before the guest comes.
     let record = runner::run(&bed(arguments)?, "check", &points, pace, stop)?;
     let compared =
-        if arguments.only.is_empty() { guest::run(&bed(arguments)?, pace, stop) } else { Ok(Vec::new()) };
+        if arguments.only.is_empty() { guest::run(&bed(arguments)?, pace, stop) } else { guest::none() };
     ensure!(!stop.load(Ordering::Relaxed), "interrupted");
-    let compared = compared.unwrap_or_else(|error| {
-        eprintln!("bench: the guest is left out: {error:#}");
-        Vec::new()
-    });
     let mut tally = check::Tally::default();
     for bar in &bars {
         tally.line(&bar.name, bar.verdict(&record).as_ref(), bar.limit);
     }
-    for ((name, _, limit), verdict) in check::guest_bars().iter().zip(guest::verdicts(&compared)) {
-        tally.line(name, verdict.as_ref(), *limit);
+    for one in &compared {
+        tally.line(&one.bar.name(), one.verdict().as_ref(), one.bar.limit);
     }
     for one in &record.left_out {
         println!("left out: {one}");
@@ -249,10 +245,10 @@ fn check(arguments: &Arguments, pace: Pace, stop: &Stop) -> Result<bool> {
 }
 
 fn show_guest(compared: &[guest::Compared]) {
-    println!("| load | remote / local, IOPS |\n|---|---|");
+    println!("| bar | remote / local, IOPS |\n|---|---|");
     for one in compared {
         if let Some(ratio) = one.ratio() {
-            println!("| {} | {:.2} ({:.2}-{:.2}) |", one.load.name(), ratio.median, ratio.least, ratio.most);
+            println!("| {} | {:.2} ({:.2}-{:.2}) |", one.bar.name(), ratio.median, ratio.least, ratio.most);
         }
     }
 }

@@ -60,7 +60,7 @@ pub use pcap::{ETHERTYPE, Tally, captured_frames, tally, write_pcap};
 pub use process::{Process, mortal};
 pub use qemu::Qemu;
 pub use qmp::{Event, Qmp};
-pub use rig::{Disk, Interrupts, Kind, Namespace, NvmeName, Rig, RigBase, RigOptions};
+pub use rig::{Disk, Interrupts, Kind, Namespace, NvmeName, Rig, RigBase, RigLink, RigOptions};
 pub use root::Root;
 pub use run::Run;
 pub use story::{Story, wait_until};

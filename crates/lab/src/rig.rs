@@ -16,6 +16,18 @@ use crate::run::Run;
 /// Where a box listens whose frames go in UDP.
 const BOX_PORT: u16 = 4700;
 
+/// What joins host and box.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RigLink {
+    /// An Ethernet, with frames of their own.
+    #[default]
+    Packet,
+    /// The same Ethernet, with the frames in UDP.
+    Udp,
+    /// Memory that both share.
+    Ring,
+}
+
 /// How the Function interrupts the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interrupts {
@@ -89,11 +101,13 @@ pub struct Namespace {
     pub block_bytes: u32,
     /// Of a disk: it comes and goes with its file.
     pub removable: bool,
+    /// In the box's memory: it has no file.
+    pub in_memory: bool,
 }
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self { path: None, bytes: 1 << 30, block_bytes: 512, removable: false }
+        Self { path: None, bytes: 1 << 30, block_bytes: 512, removable: false, in_memory: false }
     }
 }
 
@@ -108,8 +122,8 @@ pub struct RigOptions {
     pub domain: Option<u16>,
     /// The Ethernet.
     pub net: NetOptions,
-    /// Frames go in UDP, not in Ethernet frames of their own.
-    pub udp: bool,
+    /// What joins host and box.
+    pub link: RigLink,
     /// What the host's link does to frames on purpose (the `impair` of its configuration).
     pub host_impairment: Option<String>,
     /// The same of the box's link.
@@ -127,7 +141,7 @@ impl Default for RigOptions {
             interrupts: Interrupts::default(),
             domain: None,
             net: NetOptions::default(),
-            udp: false,
+            link: RigLink::default(),
             host_impairment: None,
             box_impairment: None,
             session: String::new(),
@@ -176,7 +190,7 @@ impl RigBase {
     pub fn start(run: &Run, mut options: RigOptions) -> Result<Self> {
         for Disk { serial, namespaces, .. } in &mut options.disks {
             for (index, namespace) in namespaces.iter_mut().enumerate() {
-                if namespace.path.is_none() {
+                if namespace.path.is_none() && !namespace.in_memory {
                     let name = format!("{serial}-{}.img", index + 1);
                     namespace.path = Some(run.disk_image(&name, namespace.bytes)?);
                 }
@@ -191,14 +205,15 @@ impl RigBase {
             })
             .collect();
         let net = Net::new(run, options.net)?;
-        if options.udp {
+        if options.link == RigLink::Udp {
             for (side, address) in [(Side::Host, HOST_IP), (Side::Box, BOX_IP)] {
                 let namespace = net.namespace(side);
                 tool("ip", ["-n", &namespace, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
             }
         }
-        let box_config = box_config(&options);
-        let host_config = host_config(&options, &devices);
+        let hub = run.path("hub");
+        let box_config = box_config(&options, &hub);
+        let host_config = host_config(&options, &hub, &devices);
         let io_box = Daemon::start(run, &net, Role::Box, "box", &box_config)?;
         let host = Daemon::start(run, &net, Role::Host, "host", &host_config)?;
         let mut guest = options.guest;
@@ -228,17 +243,21 @@ impl Rig {
     }
 }
 
-fn box_config(options: &RigOptions) -> String {
-    let mut text = head("box", options, options.box_impairment.as_deref());
+fn box_config(options: &RigOptions, hub: &Path) -> String {
+    let mut text = head("box", options, hub, options.box_impairment.as_deref());
     for disk in &options.disks {
         let (kind, table) = disk.kind.names();
         let _ = write!(text, "\n[[device]]\nkind = {kind:?}\nname = {0:?}\nserial = {0:?}\n", disk.serial);
         if !disk.settings.is_empty() {
             let _ = writeln!(text, "{}", disk.settings);
         }
-        for Namespace { path, block_bytes, removable, .. } in &disk.namespaces {
-            let path = quoted(path.as_deref().unwrap_or(Path::new("")));
-            let _ = write!(text, "\n[[device.{table}]]\npath = {path}\nblock_bytes = {block_bytes}\n");
+        for Namespace { path, bytes, block_bytes, removable, in_memory } in &disk.namespaces {
+            let medium = if *in_memory {
+                format!("memory = \"{bytes} B\"")
+            } else {
+                format!("path = {}", quoted(path.as_deref().unwrap_or(Path::new(""))))
+            };
+            let _ = write!(text, "\n[[device.{table}]]\n{medium}\nblock_bytes = {block_bytes}\n");
             if *removable {
                 text.push_str("removable = true\n");
             }
@@ -247,9 +266,13 @@ fn box_config(options: &RigOptions) -> String {
     text
 }
 
-fn host_config(options: &RigOptions, devices: &[GuestDevice]) -> String {
-    let mut text = head("host", options, options.host_impairment.as_deref());
-    let io_box = if options.udp { format!("{BOX_IP}:{BOX_PORT}") } else { BOX_MAC.to_owned() };
+fn host_config(options: &RigOptions, hub: &Path, devices: &[GuestDevice]) -> String {
+    let mut text = head("host", options, hub, options.host_impairment.as_deref());
+    let io_box = match options.link {
+        RigLink::Packet => BOX_MAC.to_owned(),
+        RigLink::Udp => format!("{BOX_IP}:{BOX_PORT}"),
+        RigLink::Ring => "ring:1".to_owned(),
+    };
     for device in devices {
         if let GuestDevice::VfioUser { socket, id } = device {
             let _ = write!(
@@ -271,11 +294,16 @@ fn quoted(path: &Path) -> String {
     format!("{:?}", path.to_string_lossy())
 }
 
-fn head(name: &str, RigOptions { udp, session, .. }: &RigOptions, impairment: Option<&str>) -> String {
-    let link = match (udp, name) {
-        (false, _) => format!("kind = \"packet\"\ninterface = \"{INTERFACE}\""),
-        (true, "box") => format!("kind = \"udp\"\nlisten = \"{BOX_IP}:{BOX_PORT}\""),
-        (true, _) => format!("kind = \"udp\"\nlisten = \"{HOST_IP}:0\""),
+fn head(name: &str, options: &RigOptions, hub: &Path, impairment: Option<&str>) -> String {
+    let RigOptions { link, session, .. } = options;
+    let is_box = name == "box";
+    let link = match link {
+        RigLink::Packet => format!("kind = \"packet\"\ninterface = \"{INTERFACE}\""),
+        RigLink::Udp if is_box => format!("kind = \"udp\"\nlisten = \"{BOX_IP}:{BOX_PORT}\""),
+        RigLink::Udp => format!("kind = \"udp\"\nlisten = \"{HOST_IP}:0\""),
+        RigLink::Ring => {
+            format!("kind = \"ring\"\nhub = {}\nport = {}", quoted(hub), if is_box { 1 } else { 2 })
+        }
     };
     let mut text = format!("[node]\nname = \"{name}\"\n\n[link]\n{link}\n");
     if let Some(impairment) = impairment {
@@ -390,13 +418,13 @@ mod tests {
             session: "classic = true".to_owned(),
             ..RigOptions::default()
         };
-        let text = box_config(&options);
+        let text = box_config(&options, Path::new("hub"));
         assert!(text.contains("interface = \"eth0\"") && !text.contains("impair"), "{text}");
         assert!(text.contains("serial = \"ES0001\"\ncmb_bytes = 4096\n\n[[device.namespace]]"), "{text}");
         assert!(text.contains("path = \"/a b.img\"\nblock_bytes = 4096\n\n[[device.namespace]]"), "{text}");
         assert!(text.contains("path = \"/c.img\"\nblock_bytes = 512\n"), "{text}");
         let devices = [GuestDevice::VfioUser { socket: "/s/x.sock".into(), id: "ES0001".to_owned() }];
-        let text = host_config(&options, &devices);
+        let text = host_config(&options, Path::new("hub"), &devices);
         assert!(text.contains("impair = \"loss=1%\"\n\n[session]\nclassic = true\n"), "{text}");
         assert!(
             text.contains(
@@ -404,5 +432,13 @@ mod tests {
             ),
             "{text}"
         );
+        let namespaces = vec![Namespace { bytes: 1 << 20, in_memory: true, ..Namespace::default() }];
+        let disks = vec![Disk { namespaces, ..Disk::default() }];
+        let options = RigOptions { disks, link: RigLink::Ring, ..RigOptions::default() };
+        let text = box_config(&options, Path::new("/s/hub"));
+        assert!(text.contains("kind = \"ring\"\nhub = \"/s/hub\"\nport = 1\n"), "{text}");
+        assert!(text.contains("[[device.namespace]]\nmemory = \"1048576 B\"\n"), "{text}");
+        let text = host_config(&options, Path::new("/s/hub"), &devices);
+        assert!(text.contains("port = 2\n") && text.contains("box = \"ring:1\"\n"), "{text}");
     }
 }
