@@ -61,6 +61,12 @@ pub const MAX_QUEUE_PAIRS: u16 = 64;
 /// Namespaces at most.
 pub const MAX_NAMESPACES: usize = 256;
 
+/// Bytes of a middle Buf: the largest transfer unless it is said.
+const MIDDLE_BUFFER_BYTES: usize = 1 << 20;
+
+/// Memory of all Bufs that are not small, unless it is said.
+const LARGE_POOL_BYTES: usize = 64 << 20;
+
 /// What a controller is to be.
 #[derive(Debug)]
 pub struct Config {
@@ -85,6 +91,8 @@ pub struct Config {
     pub max_transfer_bytes: usize,
     /// Bufs of that size: transfers of that kind under way at most. At least 2.
     pub large_buffers: usize,
+    /// Bufs of 1 MiB, so that who moves no more does not wait for a larger one. None, or at least 2.
+    pub middle_buffers: usize,
     /// Bytes of a small Buf, for the transfers that fit it.
     pub small_buffer_bytes: usize,
     /// How many of those. At least 2.
@@ -102,8 +110,9 @@ impl Default for Config {
             cmb_bytes: None,
             msix: true,
             commands: 1024,
-            max_transfer_bytes: 1 << 20,
-            large_buffers: 64,
+            max_transfer_bytes: MIDDLE_BUFFER_BYTES,
+            large_buffers: LARGE_POOL_BYTES / MIDDLE_BUFFER_BYTES,
+            middle_buffers: 0,
             small_buffer_bytes: 16 << 10,
             small_buffers: 512,
         }
@@ -140,6 +149,24 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// With another largest transfer, and no more memory for Bufs than by default: the larger they are, the fewer. Beyond 1 MiB half of that memory
+    /// is for those who need no more.
+    #[must_use]
+    pub fn with_max_transfer(self, bytes: usize) -> Self {
+        let (large, middle) = if bytes > MIDDLE_BUFFER_BYTES {
+            (LARGE_POOL_BYTES / 2 / bytes, LARGE_POOL_BYTES / 2 / MIDDLE_BUFFER_BYTES)
+        } else {
+            (self.large_buffers, 0)
+        };
+        Self {
+            max_transfer_bytes: bytes,
+            large_buffers: large,
+            middle_buffers: middle,
+            small_buffer_bytes: self.small_buffer_bytes.min(bytes),
+            ..self
+        }
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         for (field, text, min, max) in [
             ("serial", &self.serial, 1, 20),
@@ -167,6 +194,12 @@ impl Config {
                 "a power of two from 4 KiB to 16 MiB",
             ),
             (self.large_buffers >= 2, "large_buffers", "at least 2"),
+            (
+                self.middle_buffers == 0
+                    || (self.middle_buffers >= 2 && self.max_transfer_bytes > MIDDLE_BUFFER_BYTES),
+                "middle_buffers",
+                "0, or at least 2 if max_transfer_bytes is more than 1 MiB",
+            ),
             (
                 (4096..=self.max_transfer_bytes).contains(&self.small_buffer_bytes),
                 "small_buffer_bytes",
@@ -246,8 +279,11 @@ impl Nvme {
             reading: VecDeque::with_capacity(slots),
             writing: VecDeque::with_capacity(slots),
             pool: Pool::new(
-                (config.small_buffers, config.small_buffer_bytes),
-                (config.large_buffers, config.max_transfer_bytes),
+                [
+                    (config.small_buffers, config.small_buffer_bytes),
+                    (config.middle_buffers, MIDDLE_BUFFER_BYTES),
+                    (config.large_buffers, config.max_transfer_bytes),
+                ],
                 slots,
             ),
             features: Features::new(config.max_queue_pairs, vectors.max(32), namespaces.len()),

@@ -40,6 +40,9 @@ pub(crate) const DEFAULT_DEAD_AFTER: Duration = Duration::from_secs(1);
 /// Signs of life of an idle session in that time.
 pub(crate) const HEARTBEATS: u32 = 10;
 
+/// The most that one command of an NVMe controller transfers.
+const DEFAULT_MAX_TRANSFER_BYTES: u32 = 1 << 20;
+
 /// `etherslot box --config`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -135,6 +138,9 @@ struct Device {
     queue_pairs: Option<u16>,
     #[serde(default, deserialize_with = "value::cmb_bytes")]
     cmb_bytes: Option<u32>,
+    /// The most that one command transfers, bytes.
+    #[serde(default, deserialize_with = "value::max_transfer")]
+    max_transfer: Option<u32>,
     /// Bytes of a DC buffer.
     #[serde(default, deserialize_with = "value::dc_bytes")]
     size: Option<u64>,
@@ -425,6 +431,7 @@ fn device_options(
         model,
         queue_pairs,
         cmb_bytes,
+        max_transfer,
         owners,
         size,
         link,
@@ -465,6 +472,7 @@ fn device_options(
         ("model", model.is_some(), is_nvme || is_sata),
         ("queue_pairs", queue_pairs.is_some(), is_nvme),
         ("cmb_bytes", cmb_bytes.is_some(), is_nvme),
+        ("max_transfer", max_transfer.is_some(), is_nvme),
         ("rate", rate.is_some(), is_nvme),
         ("namespace", !namespaces.is_empty(), is_nvme),
         ("ports", ports.is_some(), is_ahci),
@@ -484,6 +492,7 @@ fn device_options(
         Kind::Nvme => {
             let mut nvme = nvme_options(&name, model, queue_pairs, cmb_bytes, namespaces)?;
             nvme.rate = rate;
+            nvme.max_transfer_bytes = max_transfer.unwrap_or(nvme.max_transfer_bytes);
             DeviceKind::Nvme(nvme)
         }
         Kind::Ahci => {
@@ -545,6 +554,7 @@ fn nvme_options(
         model: model.unwrap_or_else(|| "Etherslot NVMe".to_owned()),
         queue_pairs: queue_pairs.unwrap_or(64),
         cmb_bytes,
+        max_transfer_bytes: DEFAULT_MAX_TRANSFER_BYTES,
         rate: None,
         namespaces,
     })

@@ -220,6 +220,19 @@ pub(crate) fn cmb_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     })
 }
 
+/// `[[device]] max_transfer`.
+pub(crate) fn max_transfer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    checked(deserializer, |text: String| match text.parse::<ByteSize>() {
+        Err(_) => Err(format!("{text:?} is no size: write a number and its unit, as in \"4 MiB\"")),
+        Ok(ByteSize(bytes)) if bytes.is_power_of_two() && (4 << 10..=16 << 20).contains(&bytes) => {
+            Ok(Some(bytes as u32))
+        }
+        Ok(ByteSize(bytes)) => Err(format!(
+            "{text:?} is {bytes} bytes: use a power of two from 4 KiB to 16 MiB, with KiB or MiB"
+        )),
+    })
+}
+
 /// `[[slot]] domain`.
 pub(crate) fn domain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     checked(deserializer, |domain| in_range(domain, 1..=65535))

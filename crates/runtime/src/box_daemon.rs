@@ -118,7 +118,7 @@ fn make_nvme(
         namespaces,
         max_queue_pairs: nvme.queue_pairs,
         cmb_bytes: nvme.cmb_bytes.map(|bytes| bytes as usize),
-        ..NvmeConfig::default()
+        ..NvmeConfig::default().with_max_transfer(nvme.max_transfer_bytes as usize)
     };
     let bytes = config.namespaces.iter().map(|namespace| namespace.medium.info().bytes).sum();
     let nvme = Nvme::new(config)

@@ -324,6 +324,8 @@ pub struct NvmeOptions {
     pub queue_pairs: u16,
     /// Size of the Controller Memory Buffer, if it has one.
     pub cmb_bytes: Option<u32>,
+    /// The most that one command transfers: a power of two, 4 KiB to 16 MiB.
+    pub max_transfer_bytes: u32,
     /// Bytes a second that it reads and writes at most, all namespaces together.
     pub rate: Option<NonZeroU64>,
     /// Namespaces, in the order of their IDs from 1.

@@ -190,10 +190,13 @@ impl Slot {
     }
 }
 
-/// The Bufs: many small ones, so that small commands are not held up by the number of large ones, and fewer large ones.
+/// The Bufs: many small ones, so that small commands are not held up by the number of large ones, and the fewer the larger they are.
+///
+/// Who has his Bufs never waits for another, so those who wait are served in the end. Classes do not wait for each other.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    classes: [Class; 2],
+    /// Ascending; the last has room for every command.
+    classes: Vec<Class>,
 }
 
 #[derive(Debug)]
@@ -205,19 +208,22 @@ struct Class {
 }
 
 impl Pool {
-    /// `small` and `large`: how many, of how many bytes. `slots` bounds who can wait.
-    pub(crate) fn new(small: (usize, usize), large: (usize, usize), slots: usize) -> Self {
+    /// Of each class: how many, of how many bytes; the last is as large as a command's data can be. `slots` bounds who can wait.
+    pub(crate) fn new(classes: impl IntoIterator<Item = (usize, usize)>, slots: usize) -> Self {
         let class = |(count, bytes): (usize, usize)| Class {
             bytes: Buf::new(bytes).len(),
             free: (0..count).map(|_| Buf::new(bytes)).collect(),
             waiting: VecDeque::with_capacity(slots),
         };
-        Self { classes: [class(small), class(large)] }
+        let classes: Vec<Class> = classes.into_iter().filter(|&(count, _)| count > 0).map(class).collect();
+        debug_assert!(classes.is_sorted_by_key(|class| class.bytes));
+        Self { classes }
     }
 
     fn class(&mut self, bytes: usize) -> &mut Class {
-        let small = bytes <= self.classes[0].bytes;
-        &mut self.classes[usize::from(!small)]
+        let last = self.classes.len() - 1;
+        let at = self.classes.iter().position(|class| bytes <= class.bytes).unwrap_or(last);
+        &mut self.classes[at]
     }
 
     /// Bufs for `slot`, which is told to wait if there are not enough or others wait already.

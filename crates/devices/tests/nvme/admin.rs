@@ -240,7 +240,24 @@ fn impossible_configurations_are_refused_with_the_field() {
     assert_eq!(field(Config { max_queue_pairs: 65, ..base() }), "max_queue_pairs");
     assert_eq!(field(Config { cmb_bytes: Some(5000), ..base() }), "cmb_bytes");
     assert_eq!(field(Config { max_transfer_bytes: 3 << 20, ..base() }), "max_transfer_bytes");
+    assert_eq!(field(base().with_max_transfer(32 << 20)), "max_transfer_bytes");
+    assert_eq!(field(Config { middle_buffers: 2, ..base() }), "middle_buffers");
+    assert_eq!(field(Config { middle_buffers: 1, ..base().with_max_transfer(2 << 20) }), "middle_buffers");
     assert_eq!(field(Config { namespaces: Vec::new(), ..base() }), "namespaces");
     let namespaces = vec![Namespace::new(Box::new(disk.medium()), 1024)];
     assert_eq!(field(Config { namespaces, ..base() }), "namespace");
+}
+
+#[test]
+fn a_larger_transfer_takes_no_more_memory() {
+    let memory = |config: &Config| {
+        config.large_buffers * config.max_transfer_bytes + config.middle_buffers * (1 << 20)
+    };
+    let disk = disk(1 << 20);
+    for shift in 12..=24 {
+        let namespaces = vec![Namespace::new(Box::new(disk.medium()), 512)];
+        let config = Config { namespaces, ..Config::default() }.with_max_transfer(1 << shift);
+        assert!(memory(&config) <= memory(&Config::default()), "{config:?}");
+        assert_eq!(Nvme::new(config).unwrap().max_transfer_bytes(), 1 << shift);
+    }
 }

@@ -1,6 +1,8 @@
 //! PRPs and SGLs, right and wrong.
 
 use crate::harness::*;
+use etherslot_devices::nvme::{Config, Namespace};
+use etherslot_storage::ram::RamMedium;
 
 const DATA: u32 = 0;
 const BUCKET: u32 = 1;
@@ -46,19 +48,60 @@ fn prps_with_offsets_and_lists_anywhere_in_a_page() {
     }
 }
 
+/// Controllers whose commands transfer up to 4 MiB: one on a medium apart, one on memory.
+fn hosts_of_4_mib() -> [Host; 2] {
+    let on_disk = config(&disk(8 << 20), 512);
+    let ram = RamMedium::new(8 << 20, false).unwrap();
+    let namespaces = vec![Namespace::new(Box::new(ram), 512)];
+    let on_memory = Config { namespaces, ..config(&disk(4096), 512) };
+    [on_disk, on_memory].map(|config| {
+        let mut host = Host::new(config.with_max_transfer(4 << 20));
+        host.enable();
+        host.create_pair(1, 16);
+        host
+    })
+}
+
 #[test]
 fn a_list_of_more_than_a_page_goes_on_in_the_next() {
-    let disk = disk(8 << 20);
-    let mut host = Host::new(etherslot_devices::nvme::Config {
-        max_transfer_bytes: 4 << 20,
-        large_buffers: 2,
-        ..config(&disk, 512)
-    });
-    host.enable();
-    host.create_pair(1, 16);
-    let data = pattern(4 << 20, 8);
-    assert_eq!(host.write_blocks(0, &data, 512), status::SUCCESS);
-    assert_eq!(host.read_blocks(0, 4 << 20, 512).unwrap(), data);
+    for mut host in hosts_of_4_mib() {
+        // The end of a page of the list is the next one's address, or that of the last page of data.
+        let mark = host.free_all();
+        for (pages, offset) in [(512, 0), (513, 0), (514, 0), (1023, 4), (1024, 0), (1024, 512)] {
+            host.free_to(mark);
+            let data = pattern(pages * 4096, pages as u64);
+            let at = host.alloc(data.len() + 4096) + offset;
+            host.store(at, &data);
+            let (first, second) = host.prps(at, data.len());
+            let entry = |opcode| Entry::blocks(opcode, 5, pages as u32 * 8).prps(first, second);
+            assert_eq!(host.io(entry(WRITE)), status::SUCCESS, "{pages} {offset}");
+            host.memory(at, data.len()).fill(0);
+            assert_eq!(host.io(entry(READ)), status::SUCCESS, "{pages} {offset}");
+            assert!(host.memory(at, data.len()) == data, "{pages} {offset}");
+        }
+    }
+}
+
+#[test]
+fn a_transfer_of_4_mib_is_announced_and_moves_by_sgls_and_no_longer_one() {
+    for mut host in hosts_of_4_mib() {
+        assert_eq!(host.identify(1, 0).unwrap()[77], 10, "MDTS: 2^10 pages");
+        let data = pattern(4 << 20, 8);
+        let at = host.alloc(4 << 20);
+        let back = host.alloc(4 << 20);
+        host.store(at, &data);
+        let lists = host.alloc(64 << 10);
+        let pieces: Vec<[u64; 2]> =
+            (0..2048).map(|piece| descriptor(DATA, back + piece * 2048, 2048)).collect();
+        store(&mut host, lists, &pieces);
+        assert_eq!(host.io(sgl(WRITE, 8192, descriptor(DATA, at, 4 << 20))), status::SUCCESS);
+        assert_eq!(host.io(sgl(READ, 8192, descriptor(LAST, lists, 32 << 10))), status::SUCCESS);
+        assert!(host.memory(back, 4 << 20) == data);
+        for opcode in [READ, WRITE] {
+            let longer = sgl(opcode, 8193, descriptor(DATA, at, 5 << 20));
+            assert_eq!(host.io(longer), status::INVALID_FIELD, "{opcode}");
+        }
+    }
 }
 
 #[test]

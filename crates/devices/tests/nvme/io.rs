@@ -320,6 +320,47 @@ fn more_commands_than_bufs_all_come_through() {
 }
 
 #[test]
+fn commands_that_wait_for_the_largest_bufs_hold_up_no_smaller_ones() {
+    let disk = Disk::new(Options {
+        bytes: 4 << 20,
+        latency: Latency { read_ns: 1_000, write_ns: 1_000_000, flush_ns: 0, jitter_ns: 0 },
+        ..Options::default()
+    });
+    let config = config(&disk, 512).with_max_transfer(16 << 20);
+    assert_eq!(config.large_buffers, 2);
+    let mut host = Host::new(config);
+    host.enable();
+    host.create_pair(1, 32);
+    let data = pattern(2 << 20, 5);
+    let at = host.alloc(data.len());
+    host.store(at, &data);
+    let prps = |host: &mut Host, opcode, bytes: usize| {
+        let (first, second) = host.prps(at, bytes);
+        Entry::blocks(opcode, 0, bytes as u32 / 512).prps(first, second)
+    };
+    // Compare needs both of the largest at once.
+    let large = [WRITE, WRITE, WRITE, COMPARE, WRITE].map(|opcode| {
+        let entry = prps(&mut host, opcode, data.len());
+        host.put(1, entry)
+    });
+    let smaller = [1 << 20, 4096].map(|bytes| {
+        let entry = prps(&mut host, COMPARE, bytes);
+        host.put(1, entry)
+    });
+    host.ring(1);
+    host.run();
+    let completions = host.reap(1);
+    assert_eq!(completions.len(), large.len() + smaller.len());
+    let order = |cid: u16| completions.iter().position(|completion| completion.cid == cid).unwrap();
+    for cid in smaller {
+        assert!(large.iter().all(|&large| order(cid) < order(large)), "{completions:?}");
+    }
+    for cid in large {
+        assert_eq!(completions[order(cid)].status, status::SUCCESS);
+    }
+}
+
+#[test]
 fn counters_of_reads_and_writes_are_kept() {
     let (mut host, _disk) = Host::ready();
     let before = host.smart(80);

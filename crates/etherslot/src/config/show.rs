@@ -265,6 +265,7 @@ fn of_device(page: &mut Page, device: &DeviceOptions) {
             if let Some(bytes) = nvme.cmb_bytes {
                 page.value("cmb_bytes", i64::from(bytes));
             }
+            page.text("max_transfer", format_args!("{} B", nvme.max_transfer_bytes));
             if let Some(rate) = nvme.rate {
                 page.text("rate", format_args!("{rate} B/s"));
             }

@@ -57,6 +57,7 @@ fn a_sata_controller_has_disks_and_may_have_empty_ports() {
         &sata,
         &[
             ("[[device.disk]]", "queue_pairs = 4\n[[device.disk]]", 6, "remove it"),
+            ("[[device.disk]]", "max_transfer = \"4 MiB\"\n[[device.disk]]", 6, "not for kind"),
             ("[[device.disk]]", "[[device.namespace]]", 6, "not for kind"),
             ("[[device.disk]]", "ports = 9\n[[device.disk]]", 10, "1 to 8"),
             ("[[device.disk]]\npath = \"/disk.img\"\n", "", 6, "at least one"),
@@ -155,6 +156,24 @@ fn an_rnic_has_a_link_and_peers_and_says_that_it_is_not_protected() {
 }
 
 #[test]
+fn the_largest_transfer_of_an_nvme_device_is_a_size() {
+    let most = |text: &str| {
+        let file = parse::<BoxFile>(text, &plain()).unwrap();
+        let DeviceKind::Nvme(nvme) = &file.devices[0].kind else { panic!("{:?}", file.devices) };
+        let most = nvme.max_transfer_bytes;
+        let shown = super::show::file(&super::show::Shown::Box(file));
+        assert!(shown.contains(&format!("max_transfer = \"{most} B\"")), "{shown}");
+        assert!(parse::<BoxFile>(&shown, &plain()).is_ok(), "what is shown is a file again: {shown}");
+        most
+    };
+    assert_eq!(most(BOX), 1 << 20);
+    for (size, bytes) in [("4 KiB", 4096), ("4 MiB", 4 << 20), ("16 MiB", 16 << 20)] {
+        let with = format!("serial = \"ES0001\"\nmax_transfer = \"{size}\"");
+        assert_eq!(most(&BOX.replace("serial = \"ES0001\"", &with)), bytes);
+    }
+}
+
+#[test]
 fn a_dc_buffer_has_a_size_and_a_disk_may_have_a_rate() {
     let text = BOX.replace("serial = \"ES0001\"", "serial = \"ES0001\"\nrate = \"250 MB/s\"")
         + "\n[[device]]\nkind = \"dc\"\nname = \"dc\"\nserial = \"D\"\nsize = \"256 MiB\"\n";
@@ -230,6 +249,10 @@ fn a_mistake_in_a_box_file_is_told_with_its_line_and_the_remedy() {
             ("serial = \"ES0001\"", "serial = \"A\"\nmodel = \"\"", 10, "1 to 40"),
             ("serial = \"ES0001\"", "serial = \"A\"\nqueue_pairs = 65", 10, "1 to 64"),
             ("serial = \"ES0001\"", "serial = \"A\"\ncmb_bytes = 5000", 10, "power of two"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nmax_transfer = \"big\"", 10, "\"4 MiB\""),
+            ("serial = \"ES0001\"", "serial = \"A\"\nmax_transfer = \"3 MiB\"", 10, "power of two"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nmax_transfer = \"2 KiB\"", 10, "4 KiB to 16 MiB"),
+            ("serial = \"ES0001\"", "serial = \"A\"\nmax_transfer = \"32 MiB\"", 10, "4 KiB to 16 MiB"),
             ("serial = \"ES0001\"", "serial = \"A\"\nrate = \"250\"", 10, "250 MB/s"),
             ("serial = \"ES0001\"", "serial = \"A\"\nrate = \"0 B/s\"", 10, "250 MB/s"),
             ("serial = \"ES0001\"", "serial = \"A\"\nsize = \"3 MiB\"", 10, "power of two"),

@@ -4,9 +4,7 @@ use std::fmt;
 
 use super::bits::{NUMBER_OF_QUEUES, PAGE_BYTES};
 use super::bring_up::{CMB_ADDRESS, Step, sq_bytes, u32_of};
-use super::{
-    Controller, ControllerData, DataPointers, Entries, Failure, IDENTIFY, NamespaceData, PRP_BYTES, Sqe,
-};
+use super::{Controller, ControllerData, DataPointers, Entries, Failure, IDENTIFY, NamespaceData, Sqe};
 use crate::arena::Arena;
 use crate::disk::DiskInfo;
 use crate::machine::Machine;
@@ -177,9 +175,8 @@ impl Controller {
         }
         self.sgls = self.config.data_pointers == DataPointers::Sgl && controller.can_use_sgls();
         let block_bytes = 1u32 << block_shift;
-        let described = if self.sgls { usize::MAX } else { PRP_BYTES };
         let most = controller.max_transfer_bytes.unwrap_or(u64::MAX).min(u64::from(block_bytes) << 16);
-        let most = most.min(self.largest_buffer().min(described) as u64) as u32;
+        let most = most.min(self.largest_buffer() as u64) as u32;
         let depth = u32::from(self.config.queue_depth).min(self.capabilities.max_entries() - 1);
         let info = DiskInfo {
             block_bytes,

@@ -41,8 +41,10 @@ const ADMIN_SQ: usize = 0;
 const ADMIN_CQ: usize = PAGE_BYTES;
 const IDENTIFY: usize = 2 * PAGE_BYTES;
 const QUEUES: usize = 3 * PAGE_BYTES;
-/// The largest transfer that one page of PRP entries describes.
-const PRP_BYTES: usize = 512 * PAGE_BYTES;
+/// Entries of a page of a PRP list.
+const PRP_ENTRIES: usize = PAGE_BYTES / 8;
+/// Up to here a PRP list is the same for transfers of any length: its first page names pages of data, and no other page of it.
+const SHARED_LIST_BYTES: usize = PRP_ENTRIES * PAGE_BYTES;
 
 /// Data of small writes that one doorbell takes along: two of 4 KiB fill a frame of 9000 bytes with their entries and doorbell.
 const ALONG_BYTES: usize = 8192;
@@ -79,8 +81,8 @@ pub(crate) struct Controller {
     pool: Pool,
     /// Memory beyond ours that requests may name.
     space: Option<Space>,
-    /// The addresses of the buffers' PRP lists, 0 where one needs none: those of the pool, then those of the space.
-    prp_lists: Vec<u64>,
+    /// Where in the arena the buffers' PRP lists are, 0 where one needs none: those of the pool, then those of the space.
+    prp_lists: Vec<usize>,
     /// What ended without a completion.
     ended: Vec<Done>,
     check_ns: u64,
@@ -98,24 +100,21 @@ impl Controller {
         let queues: Vec<IoQueue> =
             (0..config.queues).map(|queue| IoQueue::new(queue + 1, start(queue), depth)).collect();
         let lists_start = start(config.queues);
-        let needs_list = |bytes: usize| bytes > 2 * PAGE_BYTES;
-        let in_pool = Pool::new(0, &config.buffers).iter().filter(|it| needs_list(it.bytes())).count();
-        let in_space = space.filter(|space| needs_list(space.piece_bytes)).map_or(0, |space| space.pieces);
+        let in_pool: usize =
+            Pool::new(0, &config.buffers).iter().map(|buffer| list_pages(buffer.bytes())).sum();
+        let in_space = space.map_or(0, |space| space.pieces * list_pages(space.piece_bytes));
         let pool = Pool::new(lists_start + (in_pool + in_space) * PAGE_BYTES, &config.buffers);
         let mut arena = Arena::new(pool.end());
         let mut prp_lists = vec![0; pool.count()];
         let mut list = lists_start;
         let mut describe = |buffer: &Buffer| {
-            if !needs_list(buffer.bytes()) {
+            let pages = list_pages(buffer.bytes());
+            if pages == 0 {
                 return 0;
             }
-            let pages =
-                (1..buffer.bytes() / PAGE_BYTES).map(|page| buffer.address + (page * PAGE_BYTES) as u64);
-            for (place, page) in arena.at_mut(list, PAGE_BYTES).chunks_exact_mut(8).zip(pages) {
-                place.copy_from_slice(&page.to_le_bytes());
-            }
-            list += PAGE_BYTES;
-            Arena::address(list - PAGE_BYTES)
+            write_list(&mut arena, list, buffer.address, buffer.bytes());
+            list += pages * PAGE_BYTES;
+            list - pages * PAGE_BYTES
         };
         for buffer in pool.iter() {
             prp_lists[buffer.index as usize] = describe(buffer);
@@ -233,7 +232,7 @@ impl Controller {
         let (nsid, block_bytes) = (self.config.nsid, self.info.block_bytes as usize);
         let slot = &self.queues[at].slots[usize::from(index)];
         let data = slot.buffer.as_ref().map_or(DataPointer::None, |buffer| {
-            self.data_pointer(buffer, slot.blocks as usize * block_bytes)
+            self.data_pointer(arena, buffer, slot.blocks as usize * block_bytes)
         });
         let sqe = match slot.op {
             Op::Read => Sqe::read(nsid, slot.first_block, slot.blocks, data),
@@ -265,7 +264,7 @@ impl Controller {
     }
 
     #[inline]
-    fn data_pointer(&self, buffer: &Buffer, bytes: usize) -> DataPointer {
+    fn data_pointer(&self, arena: &mut Arena, buffer: &Buffer, bytes: usize) -> DataPointer {
         let address = buffer.address;
         if bytes <= PAGE_BYTES {
             DataPointer::Prp(address, 0)
@@ -274,7 +273,11 @@ impl Controller {
         } else if self.sgls {
             DataPointer::Sgl(address, bytes as u32)
         } else {
-            DataPointer::Prp(address, self.prp_lists[buffer.index as usize])
+            let list = self.prp_lists[buffer.index as usize];
+            if bytes > SHARED_LIST_BYTES {
+                write_list(arena, list, address, bytes);
+            }
+            DataPointer::Prp(address, Arena::address(list))
         }
     }
 
@@ -348,6 +351,31 @@ impl Controller {
                 }
             }
         }
+    }
+}
+
+/// Pages of the PRP list of a transfer of so many bytes, from the start of a page on.
+fn list_pages(bytes: usize) -> usize {
+    match bytes.div_ceil(PAGE_BYTES) {
+        0..=2 => 0,
+        // The last page of a list is filled with pages of data, each of the others goes on in the next.
+        pages => (pages - 2).div_ceil(PRP_ENTRIES - 1),
+    }
+}
+
+/// Writes the PRP list of a transfer of `bytes` from `address` on, the start of a page, to the pages of the arena from `list` on.
+fn write_list(arena: &mut Arena, list: usize, address: u64, bytes: usize) {
+    let mut pages = (1..bytes.div_ceil(PAGE_BYTES)).map(|page| address + (page * PAGE_BYTES) as u64);
+    let mut at = list;
+    while pages.len() != 0 {
+        let goes_on = pages.len() > PRP_ENTRIES;
+        let here = if goes_on { PRP_ENTRIES - 1 } else { pages.len() };
+        let next = goes_on.then(|| Arena::address(at + PAGE_BYTES));
+        let entries = pages.by_ref().take(here).chain(next);
+        for (place, entry) in arena.at_mut(at, PAGE_BYTES).chunks_exact_mut(8).zip(entries) {
+            place.copy_from_slice(&entry.to_le_bytes());
+        }
+        at += PAGE_BYTES;
     }
 }
 

@@ -47,6 +47,27 @@ fn transfers_of_every_shape_are_exact() {
 }
 
 #[test]
+fn transfers_of_megabytes_are_exact_by_lists_of_any_length() {
+    for data_pointers in [DataPointers::Prp, DataPointers::Sgl] {
+        let buffers = vec![BufferClass { bytes: 4 << 20, count: 1 }];
+        let mut world = World::ready(Config { data_pointers, buffers, ..config() });
+        assert_eq!(world.disk().info().max_transfer_bytes, 4 << 20);
+        // In one buffer, so that each finds the list of the one before: one, two and three pages of it, each just full and one entry more.
+        for blocks in [8192, 4104, 4112, 8184, 4105, 4096, 8185, 4097, 2048, 8192u32] {
+            let data: Vec<u8> = (0..blocks * 512).map(|at| (at * 7 + at / 512 + blocks) as u8).collect();
+            let (done, _) = world.one(Op::Write { durable: false }, 5, blocks, &data);
+            assert_eq!(done.result, Ok(()));
+            let mut written = vec![0; data.len()];
+            world.medium.peek(5 * 512, &mut written);
+            assert!(written == data, "{blocks} blocks, {data_pointers:?}");
+            let (done, read) = world.one(Op::Read, 5, blocks, &vec![0; data.len()]);
+            assert_eq!(done.result, Ok(()));
+            assert!(read == data, "{blocks} blocks, {data_pointers:?}");
+        }
+    }
+}
+
+#[test]
 fn flush_zeros_and_discard_do_what_they_say() {
     let mut world = World::ready(config());
     world.one(Op::Write { durable: false }, 0, 64, &vec![0xA5; 64 * 512]);

@@ -33,6 +33,7 @@ pub(crate) struct World {
     lives: u64,
     make: Make,
     cmb: bool,
+    max_transfer_bytes: usize,
 }
 
 /// A few queues of small depth, and times that do not let a test wait for long.
@@ -67,6 +68,7 @@ impl World {
         let hub = Hub::new(HubConfig::default());
         let port = Impaired::new(hub.open(HOST).unwrap(), impairment);
         let cmb = config.submission == etherslot_initiator::nvme::Submission::ControllerMemory;
+        let largest = config.buffers.iter().map(|class| class.bytes).max().unwrap_or(0);
         let mut world = Self {
             now_ns: MS,
             medium: Medium::new(options),
@@ -78,6 +80,7 @@ impl World {
             lives: 10,
             make,
             cmb,
+            max_transfer_bytes: largest.max(1 << 20),
         };
         world.start_box();
         world
@@ -96,7 +99,7 @@ impl World {
         let nvme = Nvme::new(NvmeConfig {
             namespaces: vec![Namespace::new(Box::new(self.medium.medium()), 512)],
             cmb_bytes: self.cmb.then_some(1 << 20),
-            ..NvmeConfig::default()
+            ..NvmeConfig::default().with_max_transfer(self.max_transfer_bytes)
         });
         let function = (self.make)(nvme.unwrap());
         let endpoint = Box::new(Endpoint::new(function, EndpointConfig::default()));
