@@ -23,6 +23,8 @@ const BUSY_POLL: &str = "10s";
 const SLOTS: u16 = 31;
 /// For the queues of any depth that is measured.
 const CMB_BYTES: u32 = 1 << 20;
+/// The largest access that is measured.
+const MAX_TRANSFER_MIB: u32 = 4;
 /// For the idle ones: nobody reads or writes them.
 const IDLE_MIB: u32 = 1;
 
@@ -184,7 +186,8 @@ fn configuration(setup: Setup, link: Link, folder: &str, memory_mib: u32) -> Str
         };
         let _ = write!(
             text,
-            "[[device]]\nkind = \"nvme\"\nname = \"disk{device}\"\nserial = \"BENCH{device}\"\n{cmb}\
+            "[[device]]\nkind = \"nvme\"\nname = \"disk{device}\"\nserial = \"BENCH{device}\"\n\
+             max_transfer = \"{MAX_TRANSFER_MIB} MiB\"\n{cmb}\
              [[device.namespace]]\nmemory = \"{mib} MiB\"\n"
         );
     }
@@ -224,6 +227,7 @@ impl Peer for Etherslot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::{BENCHMARKS, Benchmark};
     use crate::contender::Contender;
 
     #[test]
@@ -243,6 +247,12 @@ mod tests {
         let setup = Setup { sleeps: true, ..Setup::new(Contender::Etherslot(Link::Ring)) };
         let text = configuration(setup, Link::Ring, "/f", 96);
         assert!(text.contains("hub = \"/f/hub\"") && text.contains("busy_poll = \"0s\""));
+    }
+
+    #[test]
+    fn no_benchmark_has_an_access_that_the_device_does_not_take() {
+        let accesses = BENCHMARKS.iter().flat_map(Benchmark::points).map(|point| point.load.block_bytes);
+        assert_eq!(accesses.max(), Some(MAX_TRANSFER_MIB << 20));
     }
 
     #[test]
