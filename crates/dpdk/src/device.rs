@@ -13,6 +13,10 @@ const PACKET_HEADER_BYTES: usize = 64;
 const SLOT_STEP: usize = 128;
 const PAGE_BYTES: usize = 4096;
 
+/// Buffers of a memif's ring, as a power of two. A ring is gone through in turn, so what it has beyond the frames on their way costs caches, and the
+/// driver's own 1024 are more than caches hold.
+const RING_SIZE_LOG2: u8 = 8;
+
 /// A device with its arguments, as DPDK's own tools take it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Device<'a>(pub(crate) &'a str);
@@ -78,6 +82,9 @@ impl<'a> Device<'a> {
                 // A frame in one buffer.
                 let _ = write!(all, ",bsize={}", bytes.next_multiple_of(64).max(2048));
             }
+            if self.argument("rsize").is_none() {
+                let _ = write!(all, ",rsize={RING_SIZE_LOG2}");
+            }
             // A socket that has a path is a file, whose owner decides who may call.
             if self.argument("socket").is_some() && self.argument("socket-abstract").is_none() {
                 all.push_str(",socket-abstract=no");
@@ -105,12 +112,13 @@ mod tests {
     #[test]
     fn a_driver_gets_the_arguments_that_the_frame_size_asks_for() {
         let with = |device: &str, mtu| Device(device).arguments(mtu);
-        assert_eq!(with("net_memif0,role=server", 1500), "net_memif0,role=server,bsize=2048");
-        assert_eq!(with("net_memif0", 9000), "net_memif0,bsize=9024");
-        assert_eq!(with("net_memif0,bsize=4096", 9000), "net_memif0,bsize=4096");
+        assert_eq!(with("net_memif0,role=server", 1500), "net_memif0,role=server,bsize=2048,rsize=8");
+        assert_eq!(with("net_memif0", 9000), "net_memif0,bsize=9024,rsize=8");
+        assert_eq!(with("net_memif0,bsize=4096", 9000), "net_memif0,bsize=4096,rsize=8");
+        assert_eq!(with("net_memif0,rsize=10", 9000), "net_memif0,rsize=10,bsize=9024");
         assert_eq!(
             with("net_memif0,bsize=4096,socket=/run/x", 9000),
-            "net_memif0,bsize=4096,socket=/run/x,socket-abstract=no"
+            "net_memif0,bsize=4096,socket=/run/x,rsize=8,socket-abstract=no"
         );
         assert_eq!(
             with("net_af_packet1,iface=eth0", 1500),
