@@ -235,6 +235,7 @@ struct World {
     tail: u32,
     rung: u32,
     version: u64,
+    now_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -281,6 +282,7 @@ impl World {
             tail: 0,
             rung: 0,
             version: 0,
+            now_ns: 0,
         }
     }
 
@@ -362,7 +364,7 @@ impl World {
                     lower_address: (request.address & 0x7F) as u8,
                     length_dw: (data.len() / 4) as u16,
                 };
-                self.endpoint.receive(0, &Header::new(Op::Completion(completion)), &data);
+                self.endpoint.receive(self.now_ns, &Header::new(Op::Completion(completion)), &data);
             }
             None => {}
         }
@@ -411,11 +413,11 @@ impl World {
             Step::Frame(count) => {
                 let mut body = Vec::new();
                 (0..count).for_each(|_| self.deliver(Some(&mut body)));
-                self.endpoint.let_go(0, &body);
+                self.endpoint.let_go(self.now_ns, &body);
             }
             Step::Poll(count) => {
                 for _ in 0..count {
-                    self.endpoint.poll(0, &mut self.up, 1);
+                    self.endpoint.poll(self.now_ns, &mut self.up, 1);
                 }
             }
             Step::Answer(count) => (0..count).for_each(|_| self.answer()),
@@ -426,8 +428,10 @@ impl World {
                 self.down.push_back(Down::Master(true));
             }
             Step::Reset(declares) => {
-                // The guest waits until all is quiet, and begins anew with an empty ring; the host forgets rules with the reset.
+                // The guest waits until all is quiet, and begins anew with an empty ring; the host forgets rules with the reset. Tags of
+                // reads that were under way have rested by then.
                 self.endpoint.reset(ResetKind::FunctionLevel);
+                self.now_ns += EndpointConfig::default().quarantine_ns;
                 cfg_write(&mut self.endpoint, 4, 6);
                 self.up.reads.clear();
                 self.down.retain(|down| matches!(down, Down::Piece(..)));
@@ -439,7 +443,7 @@ impl World {
                 }
                 if declares {
                     self.device.borrow_mut().rule = Some(ReadAhead::Declare(Self::rule()));
-                    self.endpoint.poll(0, &mut self.up, 1);
+                    self.endpoint.poll(self.now_ns, &mut self.up, 1);
                     while !self.up.rules.is_empty() {
                         self.answer();
                     }
@@ -506,6 +510,37 @@ proptest! {
         }
         prop_assert!(world.commands.is_empty(), "a command is never over");
     }
+}
+
+#[test]
+fn after_a_reset_with_all_tags_under_way_there_are_reads_again() {
+    let mut world = World::new();
+    for reset in [true, false] {
+        let way = Way { take_entry: false, take_data: false, fails: false, step: 8, eager: false };
+        world.step(Step::Work(way));
+        world.step(Step::Submit(None));
+        world.step(Step::Ring(0, 0));
+        world.step(Step::Deliver(1));
+        // Some reads for the entry, whose answers come; more than there are Tags for the data, without.
+        for _ in 0..10 {
+            world.step(Step::Poll(2));
+            world.step(Step::Answer(2));
+            world.step(Step::Deliver(2));
+        }
+        world.step(Step::Poll(255));
+        world.step(Step::Poll(255));
+        assert!(world.up.reads.len() >= usize::from(EndpointConfig::default().tags));
+        if reset {
+            world.step(Step::Reset(false));
+            assert_eq!(world.commands.len(), 0);
+        }
+    }
+    for _ in 0..20 {
+        world.step(Step::Answer(64));
+        world.step(Step::Deliver(64));
+        world.step(Step::Poll(64));
+    }
+    assert_eq!(world.commands.len(), 0, "what came after the reset is over");
 }
 
 #[test]
