@@ -4,7 +4,7 @@
 // takes it; its body follows at `m_axis_*`. An acknowledgement is taken by `ack_valid` while `busy` is low: a cumulative one in a clock, a
 // SACK block at a bit a clock.
 //
-// `ack`, `ack_credit`, `ack_sack`, `sack`, `ack_echo` and `echo_ts` are there a clock before ack_valid.
+// `ack`, `ack_credit`, `ack_sack`, `sack`, `ack_echo` and `echo_ts` are there two clocks before ack_valid.
 //
 // A frame is lost, selective: if one that left later has arrived (its time was echoed) and the reordering window has passed. Classic: if that is so of the
 // first, and then all are. Both: if nothing was heard of it for the retransmission timeout; and after silence for two round trips the
@@ -91,12 +91,13 @@ module es_efe_send #(
   endfunction
 
   // The walk: towards an ack, over a SACK block, or looking for what is lost.
-  logic walking, sacking, aligned, any_lost;
+  logic walking, walked, sacking, aligned, any_lost;
   logic [es_wire_pkg::SACK_BITS-1:0] marks;
   logic [31:0] mark_at, mark_offset, probe_at;
   logic mark_in;
   logic [SW-1:0] mark_slot;
-  logic [SW:0] lost_count, flight, span;  // frames that are lost, that are on their way, that were sent and are not acknowledged
+  logic [SW:0] lost_count, flight;  // frames that are lost, that are on their way
+  logic [SW:0] span;  // that were sent and are not acknowledged, a clock late: nothing is asked of those that left in the clock before
   logic [31:0] limit_later, limit_late, limit_stale;
   logic old_flight, mark_hit, look, look_later, look_late, look_lost, back;
   logic echoed;
@@ -161,7 +162,6 @@ module es_efe_send #(
   logic [SW-1:0] at_slot;
   logic at_in, at_lost, room;
 
-  assign span = apart(oldest, next);
   assign at_slot = at[SW-1:0];
   assign at_in = apart(oldest, at) < span;
   assign at_lost = at_in && lost[at_slot] && !arrived[at_slot];
@@ -186,7 +186,8 @@ module es_efe_send #(
 
   // The walk: first towards an ack, then over a SACK block, else looking for what is lost.
   assign walking = oldest[SW:0] != goal[SW:0];
-  assign busy = walking || sacking;
+  // A clock longer than the walk: what is said of the next ack counts from where it ends.
+  assign busy = walking || walked || sacking;
   assign mark_in = mark_offset[31:SW+1] == '0 && mark_offset[SW:0] < span;
   assign mark_slot = mark_at[SW-1:0];
   assign any_lost = lost_count != '0;
@@ -240,17 +241,19 @@ module es_efe_send #(
     stale <= now - progress > limit_stale;
   end
 
-  // What an acknowledgement says beside what is known, a clock before it is taken.
+  // What an acknowledgement says beside what is known, in the two clocks before it is taken.
   logic [31:0] ack_offset;
   logic ack_back, ack_beyond, ack_news, credit_news, echo_news;
   always_ff @(posedge clk) begin
+    span        <= apart(oldest, next);
+    walked      <= walking && !rst;
     ack_offset  <= ack - oldest;
+    ack_back    <= ack_offset[31];
+    ack_beyond  <= ack_offset[30:SW+1] != '0 || ack_offset[SW:0] > span;
+    ack_news    <= ack_offset[SW:0] != '0;
     credit_news <= $signed(ack_credit - credit) > 0;
     echo_news   <= $signed(echo_ts - newest) > 0;
   end
-  assign ack_back   = ack_offset[31];
-  assign ack_beyond = ack_offset[30:SW+1] != '0 || ack_offset[SW:0] > span;
-  assign ack_news   = ack_offset[SW:0] != '0;
 
   // One change of the counts at a time, but for a frame that leaves.
   logic [SW:0] flight_less, lost_less;
