@@ -4,16 +4,24 @@
 // es_peb_order. A Non-Posted Request that leads nowhere is answered with UR, anything else is dropped and counted. Answers leave at `m_answer`, ready-made.
 //
 // Four clocks and its beats for each TLP.
+// A box with two slots has two of these, each with a downstream port of its own and a copy of the Upstream Port: a write to one copy is done to the other
+// (`told`, `heard`), and `hold` keeps both from writing in one clock.
 module es_peb_down #(
-    parameter int DATA_W = 64  // bits of tdata
+    parameter int DATA_W = 64,  // bits of tdata
+    parameter logic [4:0] NUMBER = 5'd0  // of the downstream port
 ) (
     input wire clk,
     input wire rst,          // what is on its way is forgotten
     input wire clear_ports,
+    input wire clear_upper,  // the Upstream Port's
     input wire clear,        // the counters
     input wire link,         // the Function can be reached
     input wire forget,       // nothing is begun or answered: all of it will be forgotten
     input wire flush,        // what is being handed on is given up
+    input wire hold,         // the other slot looks at a TLP
+
+    output es_peb_pkg::upstream_write_t told,
+    input wire es_peb_pkg::upstream_write_t heard,
 
     input  wire es_peb_pkg::tlp_t s_hdr_tlp,
     input  wire                   s_hdr_good,
@@ -26,12 +34,13 @@ module es_peb_down #(
     input  wire                 s_axis_tvalid,
     output logic                s_axis_tready,
 
-    output logic [ 1:0] m_hdr_class,
-    output logic        m_hdr_relaxed,
-    output logic        m_hdr_fence,
-    output logic [25:0] m_hdr_transaction,
-    output logic        m_hdr_valid,
-    input  wire         m_hdr_ready,
+    output es_peb_pkg::tlp_t        m_hdr_tlp,
+    output logic             [ 1:0] m_hdr_class,
+    output logic                    m_hdr_relaxed,
+    output logic                    m_hdr_fence,
+    output logic             [25:0] m_hdr_transaction,
+    output logic                    m_hdr_valid,
+    input  wire                     m_hdr_ready,
 
     output logic [  DATA_W-1:0] m_axis_tdata,
     output logic [DATA_W/8-1:0] m_axis_tkeep,
@@ -47,6 +56,7 @@ module es_peb_down #(
     output logic [15:0] function_id,   // of the Function: bus below the downstream port, device and function 0
     output logic [15:0] port_id,       // of the downstream port
     output logic        up_master,     // Memory Requests may go to the host
+    output logic        peer_master,   // and to the other slot
     output logic        link_enabled,  // no port holds the Link below in reset
     input  wire  [63:0] address,       // of a Request of the Function
     output logic        looking,       // `claims` will not be about that in the next clock
@@ -89,12 +99,12 @@ module es_peb_down #(
       .DOWNSTREAM(0)
   ) upper (
       .clk,
-      .rst        (clear_ports),
-      .register,
+      .rst        (clear_upper),
+      .register   (heard.valid ? heard.dw : register),
       .read       (upper_read),
-      .enables    (tlp.first_be),
-      .data,
-      .write      (upper_write),
+      .enables    (heard.valid ? heard.enables : tlp.first_be),
+      .data       (heard.valid ? heard.data : data),
+      .write      (upper_write || heard.valid),
       .secondary  (upper_secondary),
       .subordinate(upper_subordinate),
       .master     (upper_master),
@@ -104,7 +114,8 @@ module es_peb_down #(
   );
   // A reset from above takes the settings of the port below with it.
   es_peb_port #(
-      .DOWNSTREAM(1)
+      .DOWNSTREAM(1),
+      .NUMBER    (NUMBER)
   ) lower (
       .clk,
       .rst        (clear_ports || !upper_up),
@@ -125,8 +136,9 @@ module es_peb_down #(
   assign claims = lower_claims;
   assign link_enabled = upper_up && lower_up;
   assign up_master = upper_master && lower_master;
+  assign peer_master = lower_master;
   assign function_id = {lower_secondary, 8'd0};
-  assign port_id = {upper_secondary, 8'd0};
+  assign port_id = {upper_secondary, NUMBER, 3'd0};
 
   // Where it goes.
   logic below, posted;
@@ -147,9 +159,7 @@ module es_peb_down #(
     posted <= es_peb_pkg::class_of(tlp) == es_peb_pkg::POSTED;
     from_root <= tlp.requester[15:8] == '0;
     to_upper <= es_peb_pkg::group(tlp) == es_peb_pkg::CONFIG && !type1 && target[7:0] == '0;
-    to_lower <= es_peb_pkg::group(
-        tlp
-    ) == es_peb_pkg::CONFIG && type1 && upper_up && upper_secondary != '0 && target == {upper_secondary, 8'd0};
+    to_lower <= es_peb_pkg::group(tlp) == es_peb_pkg::CONFIG && type1 && upper_up && upper_secondary != '0 && target == port_id;
     port_read <= type1 ? lower_read : upper_read;
     blank <= es_peb_pkg::completion(tlp);
     in_upper <= leads(target[15:8], upper_secondary, upper_subordinate);
@@ -185,7 +195,8 @@ module es_peb_down #(
   always_ff @(posedge clk) begin
     case (state)
       IDLE: if (s_hdr_valid && s_hdr_ready) state <= LOOK;
-      LOOK: state <= JUDGE;
+      // What is read of the Upstream Port's copy is not what is written to it in this clock.
+      LOOK: if (!hold && !heard.valid) state <= JUDGE;
       JUDGE: begin
         state <= forward ? HEAD : DROP;
         if (!forget && (refuse || (good && from_root && configure))) m_answer_valid <= 1'b1;
@@ -199,8 +210,9 @@ module es_peb_down #(
       default: if (s_axis_tvalid && s_axis_tlast) state <= IDLE;
     endcase
     if (m_answer_valid && m_answer_ready) m_answer_valid <= 1'b0;
-    if (look_now && good && from_root && to_upper && is_write && !tlp.ep) upstream_id <= target;
-    if (clear_ports) upstream_id <= '0;
+    if (upper_write) upstream_id <= target;
+    if (heard.valid) upstream_id <= heard.target;
+    if (clear_upper) upstream_id <= '0;
     if (rst) begin
       state <= IDLE;
       m_answer_valid <= 1'b0;
@@ -217,6 +229,8 @@ module es_peb_down #(
     end
   end
 
+  assign told = {upper_write, target, register, tlp.first_be, data};
+  assign m_hdr_tlp = tlp;
   assign m_hdr_class = es_peb_pkg::class_of(tlp);
   assign m_hdr_relaxed = tlp.attr[1];
   assign m_hdr_fence = group == es_peb_pkg::CONFIG && is_write;
@@ -260,6 +274,7 @@ module es_peb_down #(
   always_ff @(posedge clk) begin
     if (!rst) begin
       answer_is_kept : assert (!(look_now && m_answer_valid));
+      one_write : assert (!(upper_write && heard.valid));
     end
   end
 `endif

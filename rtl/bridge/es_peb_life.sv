@@ -4,7 +4,11 @@
 // whose session ends, is reset before anybody has it again. A reset of the Link: `halt` until nothing is on its way, `flush` what waits, `link_reset` until the
 // Link's owner says `link_done`, and that falls again behind it. While a port holds the Link in reset (`link_enabled` is low) it stays there.
 module es_peb_life #(
-    parameter int STREAMS = 16  // streams that a session can have
+    parameter int STREAMS = 16,  // streams that a session can have
+    parameter bit DOMAINS = 0,  // Domain is taken
+    parameter bit SLOW = 0,  // a reset may last: who asks meanwhile is told that the Function is busy
+    // The downstream port's ID once buses are numbered as section 9 says.
+    parameter logic [15:0] PORT = 16'h0200
 ) (
     input wire clk,
     input wire rst,
@@ -15,14 +19,22 @@ module es_peb_life #(
     output logic [15:0] stream,
     output logic [15:0] max_payload,  // that the host grants, bytes
     output logic [15:0] max_read,
+    output logic [15:0] domain,       // 0: none
+
+    // The other Function of the box.
+    input wire        other,
+    input wire [15:0] other_stream,
+    input wire        hold,          // nothing begins
 
     input  wire         s_ctl_own,
+    input  wire         s_ctl_other,    // on stream 0: answered by the other's
     input  wire  [ 7:0] s_ctl_code,
     input  wire         s_ctl_short,
     input  wire         s_ctl_named,
     input  wire  [15:0] s_ctl_stream,
     input  wire  [15:0] s_ctl_payload,
     input  wire  [15:0] s_ctl_read,
+    input  wire  [15:0] s_ctl_domain,
     input  wire         s_ctl_valid,
     output logic        s_ctl_ready,
 
@@ -51,8 +63,7 @@ module es_peb_life #(
     output logic [31:0] stat_resets
 );
   localparam logic [7:0] ATTACH = 8'd1, ATTACHED = 8'd2, DETACH = 8'd3, DETACHED = 8'd4, HOT_RESET = 8'd5, HOT_RESET_DONE = 8'd6;
-  // The downstream port's ID once buses are numbered as section 9 says.
-  localparam logic [15:0] PORT = 16'h0200;
+  localparam logic [7:0] DOMAIN = 8'd12;
 
   // What a reset is for, beside a port that asks for it.
   localparam logic [1:0] NOTHING = 2'd0, END = 2'd1, GIVEN = 2'd2, HOT = 2'd3;
@@ -60,19 +71,21 @@ module es_peb_life #(
 
   logic [1:0] reason, state;
   logic was_up, held, done;
-  logic take, attach, ours, fine;
+  logic foreign, take, attach, ours, joins, fine;
   logic [1:0] status;
 
-  assign s_ctl_ready = reason == NOTHING && !m_ctl_valid && up;
-  assign take = s_ctl_valid && s_ctl_ready;
+  assign foreign = !s_ctl_own && s_ctl_other;
+  assign s_ctl_ready = foreign || ((reason == NOTHING || (SLOW && reason == END && attach)) && !m_ctl_valid && up && !hold);
+  assign take = s_ctl_valid && s_ctl_ready && !foreign;
   assign attach = !s_ctl_own && s_ctl_code == ATTACH && !s_ctl_short && s_ctl_stream != '0;
   assign ours = s_ctl_own && (s_ctl_code == DETACH || s_ctl_code == HOT_RESET);
+  assign joins = DOMAINS && s_ctl_own && s_ctl_code == DOMAIN;
   always_comb begin
     status = 2'd0;
     if (!s_ctl_named) status = 2'd1;
     else if (!may) status = 2'd2;
-    else if (s_ctl_stream >= 16'(STREAMS) || (attached && s_ctl_stream == stream)) status = 2'd3;
-    else if (attached) status = 2'd2;
+    else if (s_ctl_stream >= 16'(STREAMS) || (attached && s_ctl_stream == stream) || (other && s_ctl_stream == other_stream)) status = 2'd3;
+    else if (attached || reason != NOTHING) status = 2'd2;
   end
   assign fine = take && attach && status == 2'd0;
 
@@ -91,6 +104,7 @@ module es_peb_life #(
       max_payload <= s_ctl_payload;
       max_read <= s_ctl_read;
     end
+    if (take && joins) domain <= s_ctl_domain;
     if (take && ours) reason <= s_ctl_code == DETACH ? GIVEN : HOT;
     if (done) begin
       reason <= NOTHING;
@@ -107,6 +121,7 @@ module es_peb_life #(
       attached <= 1'b0;
       m_ctl_valid <= 1'b0;
     end
+    if (!attached) domain <= '0;
     if (rst) begin
       reason <= END;
       attached <= 1'b0;
@@ -146,7 +161,7 @@ module es_peb_life #(
   always_ff @(posedge clk) begin
     if (fine) stat_attached <= stat_attached + 1'b1;
     if (take && attach && !fine) stat_denied <= stat_denied + 1'b1;
-    if (take && !attach && !ours) stat_unknown <= stat_unknown + 1'b1;
+    if (take && !attach && !ours && !joins) stat_unknown <= stat_unknown + 1'b1;
     if (state == FLUSH) stat_resets <= stat_resets + 1'b1;
     if (rst) begin
       stat_attached <= '0;

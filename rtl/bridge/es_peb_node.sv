@@ -8,7 +8,8 @@ module es_peb_node #(
     parameter int FRAME_BYTES = 1500,  // largest frame, 576 to 9216
     parameter int PEERS = 4,  // entries of the peer table
     parameter int NON_POSTED_TLPS = 256,  // Non-Posted Requests of the host that may wait, a power of two
-    parameter int FENCE_CLOCKS = 1_250_000  // clocks that a Configuration Write is waited for
+    parameter int FENCE_CLOCKS = 1_250_000,  // clocks that a Configuration Write is waited for
+    parameter int DC = 0  // bits of an address in the DC buffer, 12 to 40; 0: there is none
 ) (
     input wire clk,
     input wire rst,
@@ -18,6 +19,7 @@ module es_peb_node #(
     input  wire  [127:0] node,
     input  wire  [ 31:0] fresh,          // a random number, not 0: the next epoch
     input  wire  [255:0] function_name,
+    input  wire  [255:0] dc_name,
     output logic         up,
 
     input wire [  7:0] peers_index,
@@ -57,6 +59,16 @@ module es_peb_node #(
     output logic [15:0] max_payload,
     output logic [15:0] max_read,
 
+    output logic                                        dc_attached,
+    output logic [(DC==0?12 : DC)-$clog2(DATA_W/8)-1:0] m_dc_mem_address,
+    output logic                                        m_dc_mem_write,
+    output logic [                          DATA_W-1:0] m_dc_mem_data,
+    output logic [                        DATA_W/8-1:0] m_dc_mem_strobe,
+    output logic                                        m_dc_mem_valid,
+    input  wire                                         m_dc_mem_ready,
+    input  wire  [                          DATA_W-1:0] s_dc_mem_data,
+    input  wire                                         s_dc_mem_valid,
+
     output logic [31:0] stat_down,
     output logic [31:0] stat_down_malformed,
     output logic [31:0] stat_down_spoofed,
@@ -73,10 +85,16 @@ module es_peb_node #(
     output logic [31:0] stat_denied,
     output logic [31:0] stat_unknown,
     output logic [31:0] stat_resets,
+    output logic [31:0] stat_dc_host,
+    output logic [31:0] stat_dc_device,
+    output logic [31:0] stat_dc_refused,
     output logic [31:0] stat_sessions,
     output logic [31:0] stat_violations,
     output logic [31:0] stat_again
 );
+  // docs/wire.md, section 4: PEERS, for Domain.
+  localparam logic [31:0] PEERS_FEATURE = 32'd1 << 5;
+
   logic broken;
   logic [15:0] body_bytes;
   logic [127:0] peer;
@@ -97,7 +115,7 @@ module es_peb_node #(
       .broken,
       .active       (1'b0),
       .want_classic,
-      .features     (32'd0),
+      .features     (DC != 0 ? PEERS_FEATURE : 32'd0),
       .node,
       .fresh,
       .up,
@@ -147,11 +165,13 @@ module es_peb_node #(
       .DATA_W(DATA_W),
       .PEERS(PEERS),
       .NON_POSTED_TLPS(NON_POSTED_TLPS),
-      .FENCE_CLOCKS(FENCE_CLOCKS)
+      .FENCE_CLOCKS(FENCE_CLOCKS),
+      .DC(DC)
   ) bridge (
       .clk,
       .rst,
       .function_name,
+      .dc_name,
       .up,
       .peer,
       .body_bytes,
@@ -187,6 +207,15 @@ module es_peb_node #(
       .attached,
       .max_payload,
       .max_read,
+      .dc_attached,
+      .m_dc_mem_address,
+      .m_dc_mem_write,
+      .m_dc_mem_data,
+      .m_dc_mem_strobe,
+      .m_dc_mem_valid,
+      .m_dc_mem_ready,
+      .s_dc_mem_data,
+      .s_dc_mem_valid,
       .stat_down,
       .stat_down_malformed,
       .stat_down_spoofed,
@@ -202,6 +231,9 @@ module es_peb_node #(
       .stat_attached,
       .stat_denied,
       .stat_unknown,
-      .stat_resets
+      .stat_resets,
+      .stat_dc_host,
+      .stat_dc_device,
+      .stat_dc_refused
   );
 endmodule

@@ -14,7 +14,7 @@
 // node counts on that, since the stream that brings them is strictly in order: what it writes through a BAR must not come before the BAR is set. After FENCE_CLOCKS
 // without an answer they go on.
 //
-// `m_room` has a bit for each class: a whole TLP of that class can be taken. Latency 4 clocks.
+// `m_room` has a bit for each class: a whole TLP of that class can be taken. `completion_room`: so can a Completion of 512 bytes here. Latency 4 clocks.
 module es_peb_order #(
     parameter int DATA_W = 64,  // bits of tdata
     parameter int POSTED_DEPTH = 1024,  // beats of the queue, a power of two
@@ -42,6 +42,8 @@ module es_peb_order #(
     input  wire                 s_axis_tvalid,
     output logic                s_axis_tready,
 
+    output logic completion_room,
+
     input wire [ 2:0] m_room,
     input wire [25:0] done,       // the transaction that was answered
     input wire        done_valid,
@@ -58,6 +60,7 @@ module es_peb_order #(
     output logic [31:0] stat_timeouts  // fences without an answer
 );
   localparam int W = DATA_W + DATA_W / 8 + 1;
+  localparam int LONG_BEATS = (16 + 512) / (DATA_W / 8) + 3;
   // Stamps tell Posted Requests apart as long as they are in a queue, and a bit more.
   localparam int CW = $clog2(TLPS > NON_POSTED_TLPS ? TLPS : NON_POSTED_TLPS) + 2;
 
@@ -264,11 +267,13 @@ module es_peb_order #(
   // Beats.
   logic [W-1:0] beat[3];
   logic [2:0] beat_valid, beat_ready;
+  logic [31:0] kept[3];
   for (genvar i = 0; i < 3; i++) begin : gen_queue
     localparam int D = i == 0 ? POSTED_DEPTH : i == 1 ? NON_POSTED_DEPTH : COMPLETION_DEPTH;
     assign put[i] = s_axis_tvalid && filling && fill_class == 2'(i);
     assign beat_ready[i] = sending && class_now == 2'(i) && m_axis_tready;
-    /* verilator lint_off PINCONNECTEMPTY */
+    logic [$clog2(D)+1:0] used;
+    assign kept[i] = 32'(used);
     es_fifo_block #(
         .WIDTH(W),
         .DEPTH(D)
@@ -281,10 +286,11 @@ module es_peb_order #(
         .m_data (beat[i]),
         .m_valid(beat_valid[i]),
         .m_ready(beat_ready[i]),
-        .used   ()
+        .used
     );
-    /* verilator lint_on PINCONNECTEMPTY */
   end
+  // Told a clock late, in which a beat may come.
+  always_ff @(posedge clk) completion_room <= kept[es_peb_pkg::COMPLETION] + 32'(LONG_BEATS) <= 32'(COMPLETION_DEPTH);
 
   assign m_axis_tuser = class_now;
   assign m_axis_tvalid = sending && beat_valid[class_now];

@@ -1,8 +1,8 @@
 // Bodies of Data frames taken apart: TLPs of the attached Function's stream as packets, control messages as what they say.
 //
 // A body is a row of records (docs/wire.md, section 6). Parts of a record that was split are joined. A record of 3 DDP or 4 read-ahead, or of another stream than the
-// Function's, is dropped and counted (`stat_stray`). What no good peer sends raises `broken` until `rst`, and nothing more is taken apart: the session is to be
-// closed. `forget` drops the TLP that has begun.
+// Function's, is dropped and counted (`stat_stray`), the latter unless it is the other Function's, of which another one of these takes care. What no good peer sends raises
+// `broken` until `rst`, and nothing more is taken apart: the session is to be closed. `forget` drops the TLP that has begun.
 //
 // A clock a record and one a beat, one more for a TLP whose end needs a beat of its own. Latency 4 clocks from a record's header to its first beat.
 module es_peb_parse #(
@@ -17,6 +17,11 @@ module es_peb_parse #(
     input wire [ 15:0] stream,
     input wire         forget,
     input wire [255:0] function_name, // of the Function, its first byte on top
+
+    // The other Function of the box, if there is one.
+    input wire         other,
+    input wire [ 15:0] other_stream,
+    input wire [255:0] other_name,    // 0: there is none
 
     input  wire  [  DATA_W-1:0] s_axis_tdata,
     input  wire  [DATA_W/8-1:0] s_axis_tkeep,
@@ -36,6 +41,8 @@ module es_peb_parse #(
     output logic [ 4:0] m_ctl_dws,      // whole DWs that it has, of those on stream 0; 15 are all from 15 on
     output logic [ 7:0] m_ctl_status,   // of an Attached
     output logic        m_ctl_named,    // an Attach that asks for our name
+    output logic        m_ctl_other,    // for the other's
+    output logic [15:0] m_ctl_domain,   // of a Domain
     output logic [15:0] m_ctl_stream,
     output logic [15:0] m_ctl_payload,  // grants of an Attach, bytes
     output logic [15:0] m_ctl_read,
@@ -216,9 +223,11 @@ module es_peb_parse #(
     end
   end
 
+  logic is_known;
+  assign is_known = is_own || (other && record.stream == other_stream);
   always_ff @(posedge clk) begin
-    if (head_go && shape_good && record.first && !(record.kind == es_wire_pkg::TLP ? is_own : record.kind == es_wire_pkg::CONTROL &&
-        (is_own || record.stream == '0)))
+    if (head_go && shape_good && record.first && !(record.kind == es_wire_pkg::TLP ? is_known : record.kind == es_wire_pkg::CONTROL &&
+        (is_known || record.stream == '0)))
       stat_stray <= stat_stray + 1'b1;
     if (clear) stat_stray <= '0;
   end
@@ -273,7 +282,7 @@ module es_peb_parse #(
     told <= 1'b0;
     if (head_go && record.kind == es_wire_pkg::CONTROL && record.first) begin
       if (record.stream == '0) dws <= '0;
-      else own_any <= 1'b0;
+      else if (is_own) own_any <= 1'b0;
     end
     if (go && is_control && zero) begin
       for (int i = 0; i < KEPT; i++) begin
@@ -283,8 +292,9 @@ module es_peb_parse #(
       dws <= dws + 5'(need) > 5'd15 ? 5'd15 : dws + 5'(need);
     end
     if (go && is_control && own && !own_any) begin
-      own_any  <= 1'b1;
+      own_any <= 1'b1;
       own_code <= words[7:0];
+      m_ctl_domain <= {words[23:16], words[31:24]};
     end
     if (ends && is_last && is_control && (zero || (own && attached))) begin
       told <= 1'b1;
@@ -306,6 +316,7 @@ module es_peb_parse #(
   assign m_ctl_dws = dws - 5'(ragged && dws != 5'd15);
   assign m_ctl_status = turned[311:304];
   assign m_ctl_named = turned[255:0] == function_name;
+  assign m_ctl_other = turned[255:0] == other_name && other_name != '0;
   assign {m_ctl_stream, m_ctl_payload, m_ctl_read} = turned[303:256];
 
   // One message at a time: the next record waits until it is taken.

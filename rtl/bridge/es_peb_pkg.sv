@@ -43,6 +43,15 @@ package es_peb_pkg;
     logic [31:0] dw3;
   } tlp_t;
 
+  // A write to the configuration space of the Upstream Port, which each slot has a copy of.
+  typedef struct packed {
+    logic        valid;
+    logic [15:0] target;   // the ID that was written to
+    logic [9:0]  dw;       // of the register
+    logic [3:0]  enables;
+    logic [31:0] data;
+  } upstream_write_t;
+
   // What a Completion has in the places of other fields.
   function automatic logic [15:0] cpl_requester(input tlp_t tlp);
     return tlp.dw2[31:16];

@@ -2,7 +2,8 @@
 //
 // Header of Type 1, Power Management (0x40), PCI Express (0x80). A register reads in the clock in which it is asked for, and is written at its end.
 module es_peb_port #(
-    parameter bit DOWNSTREAM = 0  // 1: a slot is below, with a Link that can be disabled
+    parameter bit DOWNSTREAM = 0,  // 1: a slot is below, with a Link that can be disabled
+    parameter logic [4:0] NUMBER = 5'd0  // of a downstream port
 ) (
     input wire clk,
     input wire rst,
@@ -42,9 +43,9 @@ module es_peb_port #(
       10'h020: read = DOWNSTREAM ? 32'h0162_0010 : 32'h0052_0010;
       10'h021: read = 32'h0000_8022;
       10'h022: read = device_control;
-      10'h023: read = DOWNSTREAM ? 32'h0050_0043 : 32'h0040_0043;
+      10'h023: read = (DOWNSTREAM ? 32'h0050_0043 : 32'h0040_0043) | {3'd0, NUMBER, 24'd0};
       10'h024: read = link_control | (DOWNSTREAM ? {2'd0, up, 1'b1, 2'd0, up ? 10'h043 : 10'd0, 16'd0} : 32'h1043_0000);
-      10'h025: read = DOWNSTREAM ? 32'h0004_0060 : 32'd0;
+      10'h025: read = DOWNSTREAM ? 32'h0004_0060 | {8'd0, NUMBER, 19'd0} : 32'd0;
       10'h026: read = slot_control | (DOWNSTREAM ? 32'h0040_0000 : 32'd0);
       10'h029: read = 32'h0001_0000;
       10'h02B: read = 32'h0000_000E;

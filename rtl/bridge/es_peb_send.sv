@@ -11,7 +11,6 @@ module es_peb_send #(
     input wire rst,  // of a session, too
 
     input wire [15:0] body_bytes,  // the longest body
-    input wire [15:0] stream,      // of the Function, below STREAMS
 
     input  wire  [               15:0] c_stream,   // below STREAMS
     input  wire  [8*MESSAGE_BYTES-1:0] c_message,  // byte 0 on top
@@ -19,10 +18,12 @@ module es_peb_send #(
     input  wire                        c_valid,
     output logic                       c_ready,
 
-    input  wire es_peb_pkg::tlp_t a_tlp,    // with a DW of data, or without
-    input  wire                   a_valid,
-    output logic                  a_ready,
+    input  wire                   [15:0] a_stream,  // below STREAMS
+    input  wire es_peb_pkg::tlp_t        a_tlp,     // with a DW of data, or without
+    input  wire                          a_valid,
+    output logic                         a_ready,
 
+    input  wire  [15:0] s_hdr_stream,  // below STREAMS
     input  wire  [12:0] s_hdr_bytes,
     input  wire         s_hdr_valid,
     output logic        s_hdr_ready,
@@ -134,7 +135,7 @@ module es_peb_send #(
         source <= choice;
         promised <= 1'b0;
         first <= 1'b1;
-        to <= choice == CONTROL ? c_stream : stream;
+        to <= choice == CONTROL ? c_stream : choice == ANSWER ? a_stream : s_hdr_stream;
         left <= choice == CONTROL ? 13'(c_bytes) : choice == ANSWER ? (a_tlp.fmt[1] ? 13'd16 : 13'd12) : s_hdr_bytes;
         if (!promised) room <= body_bytes;
       end

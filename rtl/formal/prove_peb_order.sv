@@ -24,6 +24,7 @@ module prove_peb_order (
   logic [1:0] m_axis_tuser;
   logic [7:0] m_axis_tdata;
   logic [0:0] m_axis_tkeep;
+  logic completion_room;
   logic [31:0] stat_passed, stat_timeouts;
 
   // A TLP of one beat that is its place in the order of coming.

@@ -40,6 +40,8 @@ def library(name, parameters=()):
 
 
 def cosim(arguments):
-    made = {**os.environ, **{f"ETHERSLOT_COSIM_{name.upper()}": str(library(name)) for name in ("efe", "rnic", "peb_node")}}
+    # The bridge with a DC buffer, whose memory is in its shim.
+    models = {"efe": (), "rnic": (), "peb_node": (("DC", 18),)}
+    made = {**os.environ, **{f"ETHERSLOT_COSIM_{name.upper()}": str(library(name, parameters)) for name, parameters in models.items()}}
     command = ["cargo", "test", "--quiet", "--locked", "--package", "etherslot-cosim", "--", "--include-ignored", "--test-threads=2", *arguments]
     return subprocess.run(command, cwd=ROOT, env=made, check=False).returncode

@@ -16,5 +16,5 @@ mod rnic;
 pub use driver::{Driver, QpSetting, Region};
 pub use efe::{Efe, Stats};
 pub use host::HostMemory;
-pub use peb::{Peb, PebStats};
+pub use peb::{DC_NAME, Peb, PebStats};
 pub use rnic::{Rnic, Segment};

@@ -14,6 +14,7 @@ struct Inputs {
     tlp_in_data: u64,
     node: [u32; 4],
     name: [u32; 8],
+    dc_name: [u32; 8],
     fresh: u32,
     mac_in_keep: u8,
     mac_in_last: u8,
@@ -36,7 +37,7 @@ struct Inputs {
 struct Outputs {
     mac_out_data: u64,
     tlp_out_data: u64,
-    stats: [u32; 19],
+    stats: [u32; 22],
     max_payload: u16,
     max_read: u16,
     mac_out_keep: u8,
@@ -57,6 +58,9 @@ unsafe impl Pins for Inputs {
     type Outputs = Outputs;
     const BLOCK: &'static str = "peb_node";
 }
+
+/// What the model's DC buffer, of 256 KiB, is called.
+pub const DC_NAME: &str = "between";
 
 /// The clock's period, ns: parameter `CLOCK_NS` of the model.
 const CLOCK_NS: u64 = 8;
@@ -84,6 +88,9 @@ pub struct PebStats {
     pub sessions: u32,
     pub violations: u32,
     pub again: u32,
+    pub dc_host: u32,
+    pub dc_device: u32,
+    pub dc_refused: u32,
 }
 
 /// A box of one device.
@@ -103,6 +110,13 @@ pub struct Peb {
     pub tlps: VecDeque<Vec<u8>>,
 }
 
+/// A name as the ports have it.
+fn padded(name: &str) -> [u8; 32] {
+    let mut padded = [0; 32];
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    padded
+}
+
 /// The words of a wide port whose first byte is on top.
 fn wide<const WORDS: usize>(bytes: &[u8]) -> [u32; WORDS] {
     let mut words = [0; WORDS];
@@ -113,7 +127,7 @@ fn wide<const WORDS: usize>(bytes: &[u8]) -> [u32; WORDS] {
 }
 
 impl Peb {
-    /// A box after its reset that listens; its device has this name. The device takes whatever comes.
+    /// A box after its reset that listens; its device has this name, its DC buffer [`DC_NAME`]. The device takes whatever comes.
     pub fn load(
         path: &Path,
         seed: u32,
@@ -121,12 +135,11 @@ impl Peb {
         name: &str,
         classic: bool,
     ) -> Result<Self, libloading::Error> {
-        let mut padded = [0; 32];
-        padded[..name.len()].copy_from_slice(name.as_bytes());
         let inputs = Inputs {
             rst: 1,
             node: wide(&node),
-            name: wide(&padded),
+            name: wide(&padded(name)),
+            dc_name: wide(&padded(DC_NAME)),
             fresh: 0x7654_0000 | seed,
             mac_out_ready: 1,
             tlp_out_ready: 1,
@@ -228,6 +241,9 @@ impl Peb {
             sessions,
             violations,
             again,
+            dc_host,
+            dc_device,
+            dc_refused,
         ] = self.outputs.stats;
         PebStats {
             down,
@@ -249,6 +265,9 @@ impl Peb {
             sessions,
             violations,
             again,
+            dc_host,
+            dc_device,
+            dc_refused,
         }
     }
 

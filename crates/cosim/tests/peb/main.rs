@@ -1,6 +1,7 @@
 //! The bridge in hardware with a host node in software: its initiator's driver enumerates, identifies, reads and writes the NVMe controller of
 //! `crates/devices` behind the hardware, and every byte is compared.
 
+mod direct;
 mod raw;
 mod world;
 
@@ -14,7 +15,7 @@ use world::{Plan, World, config};
 const PLACES: u64 = 64;
 
 /// Bytes of a place of the disk after the `turn`-th write.
-fn content(place: u64, turn: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn content(place: u64, turn: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|at| (at * 7 + at / 251 + place * 31 + turn * 101) as u8).collect()
 }
 

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use etherslot_cosim::Peb;
 use etherslot_devices::nvme::{Config as NvmeConfig, Namespace, Nvme};
-use etherslot_initiator::nvme::Config;
-use etherslot_initiator::{BufferClass, Disk, Done, Initiator, Op, Request};
+use etherslot_initiator::nvme::{Config, Failure};
+use etherslot_initiator::{BufferClass, Direct, Disk, Done, Initiator, Op, Request};
+use etherslot_node::HostNode;
 use etherslot_pci::endpoint::{Endpoint, EndpointConfig};
 use etherslot_pci::function::ResetKind;
 use etherslot_pci::{TlpOut, data_lead};
@@ -22,7 +23,7 @@ use rand::{Rng, SeedableRng};
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 /// Where the box is.
-const BOX: u8 = 1;
+pub(crate) const BOX: u8 = 1;
 /// TLPs of the device that may wait in front of the hardware.
 const DEVICE_QUEUE: usize = 4;
 /// Clocks between two rounds of the host and of the device in which nothing has come for them.
@@ -48,9 +49,52 @@ impl Default for Plan {
     }
 }
 
-pub(crate) struct World {
+/// What is at the other end of the session: a node with drivers.
+pub(crate) trait Drivers {
+    fn receive(&mut self, now_ns: u64, frame: &[u8]);
+    fn poll(&mut self, now_ns: u64) -> bool;
+    fn transmit(&mut self, now_ns: u64, out: &mut VecDeque<Vec<u8>>);
+    fn node(&self) -> &HostNode<u8>;
+    fn failure(&self) -> Option<&Failure>;
+}
+
+macro_rules! drivers {
+    ($($host:ty => ($($disk:expr)?);)*) => {$(
+        impl Drivers for $host {
+            fn receive(&mut self, now_ns: u64, frame: &[u8]) {
+                self.receive(now_ns, &BOX, frame);
+            }
+
+            fn poll(&mut self, now_ns: u64) -> bool {
+                self.poll(now_ns)
+            }
+
+            fn transmit(&mut self, now_ns: u64, out: &mut VecDeque<Vec<u8>>) {
+                self.transmit(now_ns, &mut |_, frames| {
+                    out.extend(frames.iter().map(|frame| frame.to_vec()));
+                    frames.len()
+                });
+            }
+
+            fn node(&self) -> &HostNode<u8> {
+                self.node()
+            }
+
+            fn failure(&self) -> Option<&Failure> {
+                self.failure($($disk)?)
+            }
+        }
+    )*};
+}
+
+drivers! {
+    Initiator<u8> => ();
+    Direct<u8> => (0);
+}
+
+pub(crate) struct World<H = Initiator<u8>> {
     pub(crate) peb: Peb,
-    pub(crate) initiator: Initiator<u8>,
+    pub(crate) initiator: H,
     pub(crate) endpoint: Endpoint,
     pub(crate) medium: Medium,
     plan: Plan,
@@ -105,6 +149,12 @@ impl World {
 
     /// The host asks for a device of this name; the hardware has one that is called `disk`.
     pub(crate) fn with_name(plan: Plan, config: Config, name: &str) -> Self {
+        Self::with(plan, Self::host(&plan, 2, config, name))
+    }
+}
+
+impl<H: Drivers> World<H> {
+    pub(crate) fn with(plan: Plan, initiator: H) -> Self {
         let path: PathBuf =
             std::env::var_os("ETHERSLOT_COSIM_PEB_NODE").expect("./run rtl cosim names the model").into();
         let latency = Latency { read_ns: 5_000, write_ns: 8_000, flush_ns: 20_000, jitter_ns: 10_000 };
@@ -117,7 +167,7 @@ impl World {
         let peb = Peb::load(&path, plan.seed, [9; 16], "disk", plan.mode == Mode::Classic).expect("a model");
         Self {
             peb,
-            initiator: Self::host(&plan, 2, config, name),
+            initiator,
             endpoint: Endpoint::new(Box::new(nvme.expect("a controller")), EndpointConfig::default()),
             medium,
             plan,
@@ -128,7 +178,9 @@ impl World {
             is_granted: false,
         }
     }
+}
 
+impl World {
     fn host(plan: &Plan, life: u64, config: Config, name: &str) -> Initiator<u8> {
         let seed = u64::from(plan.seed) << 32 | life;
         Initiator::new(session(plan.mode), seed, Name::new(name).expect("a name"), BOX, config)
@@ -147,7 +199,9 @@ impl World {
         self.peb.set_epoch(0x3210_0000 | life as u32);
         self.flying.clear();
     }
+}
 
+impl<H: Drivers> World<H> {
     pub(crate) fn now_ns(&self) -> u64 {
         self.peb.now_ns()
     }
@@ -172,7 +226,7 @@ impl World {
         while self.flying.peek().is_some_and(|Reverse((at_ns, ..))| *at_ns <= now_ns) {
             let Some(Reverse((_, _, to_host, frame))) = self.flying.pop() else { break };
             if to_host {
-                self.initiator.receive(now_ns, &BOX, &frame);
+                self.initiator.receive(now_ns, &frame);
                 is_due = true;
             } else {
                 self.peb.land(frame);
@@ -191,10 +245,7 @@ impl World {
         let now_ns = self.now_ns();
         while self.initiator.poll(now_ns) {}
         let mut out = VecDeque::new();
-        self.initiator.transmit(now_ns, &mut |_, frames| {
-            out.extend(frames.iter().map(|frame| frame.to_vec()));
-            frames.len()
-        });
+        self.initiator.transmit(now_ns, &mut out);
         for frame in out {
             self.launch(false, frame);
         }
@@ -248,7 +299,9 @@ impl World {
             self.step();
         }
     }
+}
 
+impl World {
     pub(crate) fn disk(&mut self) -> &mut dyn Disk {
         &mut self.initiator
     }
