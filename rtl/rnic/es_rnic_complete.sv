@@ -157,6 +157,7 @@ module es_rnic_complete #(
   typedef enum logic [2:0] {
     Idle,
     Read,
+    Weigh,   // its last message against the last number that was acknowledged
     Decide,
     Look,    // for the place of a flag
     Store,   // the flag
@@ -180,7 +181,8 @@ module es_rnic_complete #(
   es_rnic_pkg::context_t context_now, context_receive, of_entering;
   logic [31:0] enter_first;
   logic flushing, covered, complete, fails, is_refused, has_flags, resets;
-  logic [31:0] end_message;  // the number behind its last message
+  logic [31:0] taken_before;  // the number that was acknowledged last
+  logic reached, passed;  // all of its messages were acknowledged, but for a flag; and one more
   logic [63:0] place;  // of a flag
   logic [ 7:0] status;
   logic [255:0] cqe_send, cqe_receive;
@@ -215,9 +217,8 @@ module es_rnic_complete #(
     flushing = states[4*slot+:4] == es_rnic_pkg::Error || states[4*slot+:4] == es_rnic_pkg::Reset;
     // What was acknowledged is complete, also in ERROR.
     has_flags = oldest.flags && !(flags_come[slot] && head[slot] + 1'b1 == tail[slot]);
-    end_message = oldest.message + 32'(has_flags && flags_oldest.has_remote);
-    covered = acknowledged[slot] - end_message < 32'h8000_0000 && (!oldest.read || reads_answered[slot] != '0) && has_flags == oldest.flags;
-    covered = covered && oldest.status == '0 && !broken[slot];
+    covered = (has_flags && flags_oldest.has_remote ? passed : reached) && (!oldest.read || reads_answered[slot] != '0);
+    covered = covered && has_flags == oldest.flags && oldest.status == '0 && !broken[slot];
     fails = failing[slot] && failing_at[slot] == head[slot][DW-1:0];
     is_refused = refused[slot] && !covered && !fails && oldest.status == '0 && !broken[slot];
     complete = oldest_there && ((covered && !fails) || oldest.status != '0 || fails || is_refused || flushing || broken[slot]);
@@ -250,10 +251,17 @@ module es_rnic_complete #(
         note_id, note_message, note_bytes, note_status, note_opcode, note_flags, note_read, note_signaled
       };
     end
-    oldest <= begun[{slot, head[slot][DW-1:0]}];
-    oldest_there <= head[slot] != tail[slot];
+    // Kept until it goes, so that it is the one that was weighed: one that begins meanwhile has the QP looked at again.
+    if (state == Read) begin
+      oldest <= begun[{slot, head[slot][DW-1:0]}];
+      oldest_there <= under_way[slot];
+    end
     if (flags_valid) flags[{flags_slot, flags_at}] <= {flags_local, flags_has_local, flags_has_remote};
     flags_oldest <= flags[{slot, head[slot][DW-1:0]}];
+    // What is acknowledged meanwhile has the QP looked at again.
+    taken_before <= acknowledged[slot];
+    reached <= taken_before - oldest.message < 32'h8000_0000;
+    passed <= taken_before - oldest.message < 32'h8000_0000 && taken_before != oldest.message;
   end
   assign flags_at = tail[flags_slot][DW-1:0] - 1'b1;
   assign look_stag = flags_oldest.local_flag.stag;
@@ -281,7 +289,8 @@ module es_rnic_complete #(
         check <= check & ~granted;
         state <= Read;
       end
-      Read: state <= Decide;
+      Read: state <= Weigh;
+      Weigh: state <= Decide;
       Decide:
       if (!complete) state <= Idle;
       else if (stores) state <= Look;
@@ -342,9 +351,9 @@ module es_rnic_complete #(
       check[late_slot] <= 1'b1;
     end
     // Whom it would be of is complete already.
-    blameless <= state == Decide && !oldest_there && refused[slot] && !rst;
+    blameless <= state == Decide && !under_way[slot] && refused[slot] && !rst;
     blameless_slot <= slot;
-    if (state == Decide && !oldest_there) refused[slot] <= 1'b0;
+    if (state == Decide && !under_way[slot]) refused[slot] <= 1'b0;
     // Not ready comes with a number, as an Acknowledge does.
     if (oldest_valid && (!ack_valid || ack_fits)) begin
       refused[oldest_slot] <= 1'b1;
@@ -419,31 +428,43 @@ module es_rnic_complete #(
   logic [31:0] consumer[CQS];
   logic [CQS-1:0] armed, overrun;
   logic [CW-1:0] cq;
-  logic from_receive, offered, free, full;
-  logic [ 31:0] size;
-  logic [255:0] cqe;
+  logic from_receive, offered, free;
+  logic [255:0] offer, cqe;
+
+  // A CQE takes three clocks: what it says, how its CQ stands, whether there is room.
+  logic cqe_there, cqe_weighed;
+  logic set, full;
+  logic [31:0] produced, used, size;
+  logic [63:0] base;
 
   assign from_receive = receive_valid && state != Write && state != Store;
-  assign cq = CW'(from_receive ? context_receive.rq_cq : context_now.sq_cq);
+  assign offer = from_receive ? cqe_receive : cqe_send;
   assign offered = from_receive || (state == Write && !resets);
-  assign free = !m_cqe_valid || m_cqe_ready;
+  assign free = !cqe_there && !cqe_weighed && (!m_cqe_valid || m_cqe_ready);
   assign send_ready = (state == Write || state == Store) && free && !resets;
   assign receive_ready = state != Write && state != Store && free;
-  assign size = 32'd1 << setting[cq][12:8];
-  assign full = producer[cq] - consumer[cq] >= size || overrun[cq] || !setting[cq][0];
+  assign full = used >= size || overrun[cq] || !set;
 
-  always_comb begin
-    cqe = from_receive ? cqe_receive : cqe_send;
-    // PHASE: 1 in the first lap.
-    cqe[87] = (producer[cq] & size) == '0;
+  always_ff @(posedge clk) begin
+    if (free) begin
+      cqe <= offer;
+      cq  <= CW'(from_receive ? context_receive.rq_cq : context_now.sq_cq);
+    end
+    produced <= producer[cq];
+    used <= producer[cq] - consumer[cq];
+    size <= 32'd1 << setting[cq][12:8];
+    set <= setting[cq][0];
+    base <= ring[cq];
   end
 
   always_ff @(posedge clk) begin
+    cqe_there <= offered && free;
+    cqe_weighed <= cqe_there;
     stat_lost <= 1'b0;
     overrun_begins <= 1'b0;
     overrun_cq <= cq;
-    stat_failed <= offered && free && cqe[71:64] != '0 && cqe[71:64] != 8'd5;
-    stat_flushed <= offered && free && cqe[71:64] == 8'd5;
+    stat_failed <= offered && free && offer[71:64] != '0 && offer[71:64] != 8'd5;
+    stat_flushed <= offered && free && offer[71:64] == 8'd5;
     if (m_cqe_ready) begin
       m_cqe_valid <= 1'b0;
       m_irq <= 1'b0;
@@ -454,20 +475,22 @@ module es_rnic_complete #(
       m_cqe_data <= 256'(flags_oldest.local_flag.value);
       m_cqe_flag <= 1'b1;
     end
-    if (offered && free) begin
+    if (cqe_weighed) begin
       m_cqe_flag <= 1'b0;
       if (full) begin
         stat_lost <= 1'b1;
-        overrun[cq] <= setting[cq][0];
-        overrun_begins <= setting[cq][0] && !overrun[cq];
+        overrun[cq] <= set;
+        overrun_begins <= set && !overrun[cq];
       end else begin
         m_cqe_valid <= 1'b1;
-        m_cqe_address <= ring[cq] + {27'b0, producer[cq] & (size - 1'b1), 5'b0};
+        m_cqe_address <= base + {27'b0, produced & (size - 1'b1), 5'b0};
         m_cqe_data <= cqe;
+        // PHASE: 1 in the first lap.
+        m_cqe_data[87] <= (produced & size) == '0;
         m_irq <= armed[cq];
         m_irq_vector <= setting[cq][31:16];
         armed[cq] <= 1'b0;
-        producer[cq] <= producer[cq] + 1'b1;
+        producer[cq] <= produced + 1'b1;
       end
     end
     if (db_valid) begin
@@ -488,6 +511,8 @@ module es_rnic_complete #(
       if (w_half[1]) ring[w_cq][63:32] <= w_data[63:32];
     end
     if (rst) begin
+      cqe_there <= 1'b0;
+      cqe_weighed <= 1'b0;
       m_cqe_valid <= 1'b0;
       m_irq <= 1'b0;
       armed <= '0;

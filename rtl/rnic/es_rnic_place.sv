@@ -23,6 +23,7 @@ module es_rnic_place #(
     input  wire  [ 4:0] need,
     input  wire  [15:0] pd,
     input  wire         look,
+    input  wire         drop,     // two clocks after `look` at the latest: it is not wanted
     output logic        checked,
     output logic [ 2:0] cause,
     output logic        found,

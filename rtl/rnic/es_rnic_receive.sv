@@ -172,6 +172,7 @@ module es_rnic_receive #(
   logic [QPS-1:0] has_wqe;  // a receive WQE is under way
   logic [QPS-1:0] lost;  // what is behind a receive WQE without end
   logic [447:0] wqe[QPS];  // wr_id and SGEs of it
+  logic [31:0] room[QPS];  // its bytes
   logic [7:0] wqe_status[QPS];  // that it gets if it does not succeed
   logic [15:0] posted[QPS];
   logic [7:0] accepted[QPS];  // Reads of the peer that are not answered
@@ -203,7 +204,7 @@ module es_rnic_receive #(
     known.refused = refused[slot];
     known.writing = writing[slot];
     known.has_wqe = has_wqe[slot];
-    known.room = wqe[slot][127+64:96+64] + wqe[slot][255+64:224+64] + wqe[slot][383+64:352+64];
+    known.room = room[slot];
     known.may_fetch = posted[slot] != fetched[slot] && !lost[slot];
     known.accepted = accepted[slot];
     known.sink_any = sink_head[slot] != sink_tail[slot];
@@ -242,7 +243,7 @@ module es_rnic_receive #(
   es_rnic_pkg::verdict_t verdict, doing;
   logic [15:0] cause;  // layer, type, code
   logic [ 3:0] why;
-  logic wrong_model, is_send, is_response, is_read, own;
+  logic is_send, is_response, is_read, own;
 
   es_rnic_check #(
       .READS(READS)
@@ -261,6 +262,8 @@ module es_rnic_receive #(
 
   typedef enum logic [4:0] {
     Idle,
+    Know,      // what is known of its QP
+    Weigh,     // the segment beside it
     Check,
     Find,      // the QP whose peer's is not there
     Fetch,
@@ -299,6 +302,7 @@ module es_rnic_receive #(
   logic put_piece, put_away, put_token, ends;
   logic [$clog2(BEATS > 1 ? BEATS : 2)-1:0] beat;
   logic [511:0] coming;
+  es_rnic_pkg::sge_t came_sge[3];  // of it; one that is not formed well holds no byte
   logic flush;
   logic [7:0] flush_status;
   logic coming_new;  // `coming` was read for the flush
@@ -307,8 +311,8 @@ module es_rnic_receive #(
   logic [QPS-1:0] flushing, flush_grant;
   es_rnic_pkg::token_t token;
 
-  // That of a Write begins in the clock of its checks.
-  assign ask_now  = state == Check && verdict == es_rnic_pkg::Put && !own;
+  // That of a Write or Read of the peer begins beside its checks, and is dropped if these say so.
+  assign ask_now  = state == Know && (f.opcode == es_rnic_pkg::Write || is_read);
   assign ask_flag = state == Idle && look_flag && !looked && !flag_waits;
 
   es_rnic_place #(
@@ -322,11 +326,12 @@ module es_rnic_receive #(
       .need(ask_flag || own ? es_rnic_pkg::LocalWrite : is_read ? es_rnic_pkg::RemoteRead : es_rnic_pkg::RemoteWrite),
       .pd(ask_flag ? look_flag_pd : qp.pd),
       .look(ask || ask_now || ask_flag),
+      .drop(state == Check && verdict != es_rnic_pkg::Put),
       .cause(look_cause),
       .header_bytes(f.header_bytes),
       .place(state == Place && !fresh),
       // The header goes away while the look-up is under way; otherwise all of the segment goes at the end.
-      .header((state == Look || state == Place) && fresh && !is_read),
+      .header(((state == Check && verdict == es_rnic_pkg::Put) || state == Look || state == Place) && fresh && !is_read),
       .rest(state == Drop),
       .tell(state == Token),
       .s_data(wait_data),
@@ -449,6 +454,15 @@ module es_rnic_receive #(
       .m_ready(answer_ready)
   );
 
+  // ---- a receive WQE that has come --------------------------------------------------------------------------------------------------------
+
+  always_comb begin
+    for (int i = 0; i < 3; i++) begin
+      came_sge[i] = '0;
+      if (coming[23:16] == 8'd1 && coming[31:24] <= 8'd3 && coming[31:24] > 8'(i)) came_sge[i] = coming[128+128*i+:128];
+    end
+  end
+
   // ---- the state machine -----------------------------------------------------------------------------------------------------------------
 
   assign m_axi_arlen = 8'(BEATS - 1);
@@ -508,7 +522,7 @@ module es_rnic_receive #(
           state <= Lose;
         end else if (head_valid) begin
           slot  <= f.number[QW-1:0];
-          state <= Check;
+          state <= Know;
         end else if (|flush_grant) begin
           slot <= flush_pick;
           flush <= 1'b1;
@@ -516,23 +530,27 @@ module es_rnic_receive #(
           state <= has_wqe[flush_pick] ? Flush : Fetch;
         end
       end
+      Know: begin
+        left <= is_read ? f.read_length : 32'(f.data_bytes);
+        if (!own) begin
+          look_stag <= is_read ? f.read_stag : f.stag;
+          look_to   <= is_read ? f.read_to : f.to;
+          sge_left  <= is_read ? f.read_length : 32'(f.data_bytes);
+        end
+        state <= Weigh;
+      end
+      Weigh: state <= Check;
       Check: begin
         if (why == es_rnic_pkg::TooLong) wqe_status[slot] <= 8'd1;
         if (verdict == es_rnic_pkg::Taken && f.opcode == es_rnic_pkg::Write) writing[slot] <= !f.last;
         reason <= cause;
         reason_drop <= why;
         doing <= verdict;
-        left <= is_read ? f.read_length : 32'(f.data_bytes);
         at <= '0;
         skip <= is_send ? offset[slot] : is_response ? sink_at[slot] : '0;
         list[0] <= is_send ? wqe[slot][191:64] : sink[191:64];
         list[1] <= is_send ? wqe[slot][319:192] : sink[319:192];
         list[2] <= is_send ? wqe[slot][447:320] : '0;
-        if (!own) begin
-          look_stag <= is_read ? f.read_stag : f.stag;
-          look_to   <= is_read ? f.read_to : f.to;
-          sge_left  <= is_read ? f.read_length : 32'(f.data_bytes);
-        end
         case (verdict)
           es_rnic_pkg::Put: state <= own ? Seek : Look;
           es_rnic_pkg::Fetching: state <= Fetch;
@@ -638,17 +656,13 @@ module es_rnic_receive #(
         if (doing == es_rnic_pkg::Fetching || (flush && !finished)) begin
           if (doing == es_rnic_pkg::Fetching || coming_new) begin
             wqe_status[slot] <= 8'd5;
-            // One that is not formed well holds no byte. Where the next one is only a WQE of one block says.
-            wqe[slot] <= {384'b0, coming[127:64]};
+            // Where the next one is only a WQE of one block says.
+            wqe[slot] <= {came_sge[2], came_sge[1], came_sge[0], coming[127:64]};
+            room[slot] <= came_sge[0].length + came_sge[1].length + came_sge[2].length;
             if (coming[23:16] != 8'd1) lost[slot] <= 1'b1;
-            else if (coming[31:24] <= 8'd3) begin
-              if (coming[31:24] > 8'd0) wqe[slot][191:64] <= coming[255:128];
-              if (coming[31:24] > 8'd1) wqe[slot][319:192] <= coming[383:256];
-              if (coming[31:24] > 8'd2) wqe[slot][447:320] <= coming[511:384];
-            end
           end
           finished <= flush;
-          if (!flush) state <= Check;
+          if (!flush) state <= Know;
         end else begin
           has_wqe[slot] <= 1'b0;
           state <= Token;

@@ -90,7 +90,9 @@ module es_rnic_segments #(
   // What the packer is given, in a row.
   typedef struct packed {
     logic [8*HEAD-1:0] bytes;     // of a head
-    logic [LC:0]       count;     // bytes of head or piece
+    logic [LB:0]       step;      // bytes of its first beat
+    logic              ends;      // it has no other
+    logic [LC:0]       rest;      // its bytes behind the first beat, if there is one
     logic [LB-1:0]     offset;    // of a piece, in its first beat
     logic              untagged;
     logic              last;      // ends the segment
@@ -135,74 +137,121 @@ module es_rnic_segments #(
   logic [63:0] address;
   logic ask;
 
-  op_t op, made;
+  op_t op, op_put, made;
   logic op_valid, op_ready, made_valid, made_ready;
+  logic [  LC:0] count;  // bytes of head or tail
+  logic [  LB:0] room;  // of its first beat
+  logic [  LC:0] held_count;  // a piece that was put in the clock before
+  logic [LB-1:0] held_offset;
+  logic held, held_fill, held_last;
   logic [47:0] seg;
   logic seg_ready;
   es_rnic_pkg::job_t source;
   logic [159:0] header;
   logic [13:0] data_bytes;
   logic last;
+  // How long the next segment and the next piece are, ahead: two clocks behind what they hang on, and the cut with the address.
+  logic [13:0] size, least;
+  logic is_last, least_ends_segment, least_ends_sge, stale;
   logic [LC:0] to_cut, piece;
+  logic is_least, ends_segment, ends_sge;
+  logic [11:0] nearby;
   logic put_early, late_waits, late_have;
   logic [127:0] late_kept;
   logic put_urgent, put_head, put_piece, put_fill, put_tail, can_put;
   logic has_data, has_two;
   logic at_once;  // a job with a body begins to leave in the clock in which it is taken
 
-  // A head is put with its record; a piece with its read.
-  assign can_put = op_ready && seg_ready && (!m_axi_arvalid || m_axi_arready);
+  // A head is put with its record; a piece with its read. That of the clock before goes first.
+  assign can_put = op_ready && seg_ready && !held && (!m_axi_arvalid || m_axi_arready);
 
   always_comb begin
     source = urgent_valid ? urgent : state != Idle ? now : early_valid ? early : job;
-    last = urgent_valid || state == Idle || left <= 32'(segment_bytes);
-    data_bytes = urgent_valid || state == Idle || now.body_bytes != 0 ? '0 : last ? left[13:0] : segment_bytes;
+    last = urgent_valid || state == Idle || is_last;
+    data_bytes = urgent_valid || state == Idle || now.body_bytes != 0 ? '0 : size;
     header = es_rnic_pkg::ddp_header(source.qp, source.untagged, last, source.opcode, source.stag, source.qn, source.to);
     // The address is used in the clock in which it is found.
     from_now = found ? address : from;
     here = found || placed;
     absent = found ? !present : missing;
-    to_cut = state == Fill ? (LC + 1)'(CUT) : (LC + 1)'(CUT) - {1'b0, from_now[LC-1:0]};
-    piece = to_cut;
-    if (14'(piece) > segment_left) piece = (LC + 1)'(segment_left);
-    if (32'(piece) > sge_left && state != Fill) piece = sge_left[LC:0];
+    is_least = least <= 14'(to_cut);
+    piece = is_least ? (LC + 1)'(least) : to_cut;
+    ends_segment = is_least && least_ends_segment;
+    ends_sge = is_least && least_ends_sge;
+    if (state == Fill) begin
+      piece = segment_left > 14'(CUT) ? (LC + 1)'(CUT) : (LC + 1)'(segment_left);
+      ends_segment = segment_left <= 14'(CUT);
+    end
+  end
+
+  // A head does not change what the rest counts: what it has is what is left then.
+  always_ff @(posedge clk) begin
+    size <= segment_left != '0 ? segment_left : left <= 32'(segment_bytes) ? left[13:0] : segment_bytes;
+    is_last <= left <= 32'(segment_bytes);
+    least <= 32'(size) < sge_left ? size : sge_left[13:0];
+    least_ends_segment <= 32'(size) <= sge_left;
+    least_ends_sge <= sge_left <= 32'(size);
+    to_cut <= (LC + 1)'(CUT) - {1'b0, placed ? from[LC-1:0] : nearby[LC-1:0]};
+    stale <= put_piece || (job_valid && job_ready);
   end
 
   // An urgent job goes out whenever no segment is begun.
   assign put_urgent = urgent_valid && (state == Idle || state == Segment) && can_put;
-  assign may_head = state == Segment || (state == Check && checked && cause == es_rnic_pkg::Fine && segment_left == '0);
+  assign may_head = (state == Segment && !stale) || (state == Check && checked && cause == es_rnic_pkg::Fine && segment_left == '0);
   assign at_once = job_valid && job_ready && job.body_bytes != '0;
   assign put_head = (may_head || at_once) && !urgent_valid && can_put;
   assign put_piece = state == Piece && here && !absent && can_put;
   assign put_fill = state == Fill && can_put;
-  assign put_tail = state == Tail && op_ready;
+  assign put_tail = state == Tail && op_ready && !held;
   assign urgent_ready = put_urgent;
   assign put_early = early_valid && state == Idle && !urgent_valid && !late_waits && can_put;
   assign early_ready = put_early;
   assign job_ready = state == Idle && !urgent_valid && !early_valid;
 
   always_comb begin
+    count = (source.untagged ? (LC + 1)'(20) : (LC + 1)'(16)) + (LC + 1)'(source.body_bytes);
     op = '0;
     op.head = put_urgent || put_early || put_head;
     op.late = put_early;
-    op.fill = put_fill;
     op.tail = put_tail;
     op.untagged = source.untagged;
-    if (op.head) begin
-      op.bytes = source.untagged ? {source.body, header} : {32'b0, source.body, header[127:0]};
-      op.count = (source.untagged ? (LC + 1)'(20) : (LC + 1)'(16)) + (LC + 1)'(source.body_bytes);
-      op.last  = data_bytes == '0 && source.tail_bytes == '0;
-    end else if (op.tail) begin
-      op.count = (LC + 1)'(now.tail_bytes);
-      op.last  = 1'b1;
-    end else begin
-      op.count = piece;
-      if (!put_fill) op.offset = from_now[LB-1:0];
-      op.last = 14'(piece) == segment_left;
+    op.bytes = source.untagged ? {source.body, header} : {32'b0, source.body, header[127:0]};
+    op.last = data_bytes == '0 && source.tail_bytes == '0;
+    // A head that has data behind it begins with the bytes that leave the rest of it whole beats.
+    room = (LB + 1)'(B);
+    if (!op.last) room = source.untagged ? (LB + 1)'(B >= 32 ? 20 : 20 % B == 0 ? B : 20 % B) : (LB + 1)'(B >= 32 ? 16 : B);
+    if (put_tail) begin
+      count = (LC + 1)'(now.tail_bytes);
+      op.last = 1'b1;
+      room = (LB + 1)'(B);
+    end
+    op.ends = count <= (LC + 1)'(room);
+    op.step = op.ends ? count[LB:0] : room;
+    op.rest = count - (LC + 1)'(room);
+    op_put  = op;
+    if (held) begin
+      op_put = '0;
+      op_put.fill = held_fill;
+      op_put.offset = held_offset;
+      op_put.last = held_last;
+      op_put.ends = held_count <= (LC + 1)'(B) - (LC + 1)'(held_offset);
+      op_put.step = op_put.ends ? held_count[LB:0] : (LB + 1)'(B) - (LB + 1)'(held_offset);
+      op_put.rest = held_count - ((LC + 1)'(B) - (LC + 1)'(held_offset));
     end
   end
-  assign op_valid = put_urgent || put_early || put_head || put_piece || put_fill || put_tail;
-  assign seg = {16'(op.count) + 16'(data_bytes) + 16'(source.tail_bytes), source.peer, source.stream};
+  assign op_valid = held || put_urgent || put_early || put_head || put_tail;
+  assign seg = {16'(count) + 16'(data_bytes) + 16'(source.tail_bytes), source.peer, source.stream};
+
+  always_ff @(posedge clk) begin
+    if (op_ready) held <= put_piece || put_fill;
+    if (!held) begin
+      held_count  <= piece;
+      held_offset <= put_fill ? '0 : from_now[LB-1:0];
+      held_fill   <= put_fill;
+      held_last   <= ends_segment;
+    end
+    if (rst) held <= 1'b0;
+  end
   assign stat_segment = put_urgent || put_early || put_head;
   // A body is data, but in a Read Request.
   assign has_data = put_head && source.opcode != es_rnic_pkg::ReadRequest;
@@ -255,14 +304,14 @@ module es_rnic_segments #(
           sge_to <= sge_to + 64'(piece);
           sge_left <= sge_left - 32'(piece);
           segment_left <= segment_left - 14'(piece);
-          if (sge_left == 32'(piece)) begin
+          if (ends_sge) begin
             sge_to   <= now.sge1.to;
             sge_stag <= now.sge1.stag;
             sge_left <= now.sge1.length;
           end
           // A page may end where a cut is: the next one is looked up. So is the next SGE, and each segment of a Read by the peer.
-          if (14'(piece) == segment_left && left == '0) state <= End;
-          else if (sge_left == 32'(piece) || piece == to_cut || now.to_memory_rights) state <= Ask;
+          if (ends_segment && left == '0) state <= End;
+          else if (ends_sge || 14'(to_cut) <= least || now.to_memory_rights) state <= Ask;
           else state <= Segment;
         end else if (here && absent) begin
           done_cause <= es_rnic_pkg::Bounds;
@@ -279,7 +328,7 @@ module es_rnic_segments #(
       Fill:
       if (put_fill) begin
         segment_left <= segment_left - 14'(piece);
-        if (14'(piece) == segment_left) state <= End;
+        if (ends_segment) state <= End;
       end
       Tail: if (put_tail) state <= End;
       End: begin
@@ -314,7 +363,6 @@ module es_rnic_segments #(
   assign has_two = job.sge0.length != '0 && job.sge1.length != '0;
   assign look = state != Idle ? {sge_left, sge_stag, sge_to} : has_two || job.sge0.length == '0 ? job.sge1 : job.sge0;
 
-  /* verilator lint_off PINCONNECTEMPTY */
   es_rnic_translate #(
       .STAGS(STAGS),
       .PBLS (PBLS)
@@ -332,15 +380,15 @@ module es_rnic_segments #(
       .need  (looking.to_memory_rights ? es_rnic_pkg::RemoteRead : es_rnic_pkg::LocalRead),
       .pd    (looking.pd),
       .valid (ask || ask_now),
+      .drop  (1'b0),
       .checked,
       .cause,
       .found,
       .present,
       .address,
-      .nearby(),
+      .nearby,
       .page
   );
-  /* verilator lint_on PINCONNECTEMPTY */
   assign send_free = state == Idle;
   assign send_asked = put_piece;
   assign send_ended = made_ready && !made.head && !made.fill && !made.tail;
@@ -363,7 +411,7 @@ module es_rnic_segments #(
   ) ops (
       .clk,
       .rst,
-      .s_data (op),
+      .s_data (op_put),
       .s_valid(op_valid),
       .s_ready(op_ready),
       .m_data (made),
@@ -387,10 +435,12 @@ module es_rnic_segments #(
 
   // ---- operations to bytes ---------------------------------------------------------------------------------------------------------------
 
-  logic [LC:0] gone, rest;  // bytes of the operation
+  // What the next beat takes is known a clock before.
+  logic [LC:0] rest, rest_next;  // bytes of the operation behind the beat
+  logic [6:0] gone;  // bytes of a head
   logic [8*HEAD-1:0] behind, head_bytes;
-  logic [LB:0] room, step, step_first;
-  logic begun, ready, ends, give, head_here;
+  logic [LB:0] step, step_next;
+  logic begun, ready, ends, ends_next, give, head_here, late_next;
   logic [DATA_W-1:0] pack_data;
   logic [383:0] late_view;
   logic [511:0] row;
@@ -398,12 +448,9 @@ module es_rnic_segments #(
   localparam int WORDS = 512 / DATA_W;
   logic [(WORDS > 1 ? $clog2(WORDS) : 1)-1:0] word;  // of the row
 
-  assign rest = made.count - gone;
-  // A head begins with the bytes that leave the rest of its header whole beats.
-  assign step_first = made.untagged ? (LB + 1)'(B >= 32 ? 20 : 20 % B == 0 ? B : 20 % B) : (LB + 1)'(B >= 32 ? 16 : B);
-  assign room = begun ? (LB + 1)'(B) : made.head ? (made.last ? (LB + 1)'(B) : step_first) : (LB + 1)'(B) - {1'b0, made.offset};
-  assign step = rest < (LC + 1)'(room) ? rest[LB:0] : room;
-  assign ends = rest == (LC + 1)'(step);
+  assign step = begun ? step_next : made.step;
+  assign ends = begun ? ends_next : made.ends;
+  assign rest = begun ? rest_next : made.rest;
   assign head_bytes = begun ? behind : made.bytes;
   // The bytes that come late take their place behind the first 32.
   assign late_view = {late_have ? late_kept : late, made.bytes[255:0]};
@@ -414,7 +461,7 @@ module es_rnic_segments #(
     if (made.fill) pack_data = '0;
     if (made.tail) pack_data = row[DATA_W*word+:DATA_W];
   end
-  assign head_here = !made.late || gone + (LC + 1)'(step) <= (LC + 1)'(32) || late_have || late_valid;
+  assign head_here = !made.late || !(begun ? late_next : made.step > (LB + 1)'(32 < B ? 32 : B)) || late_have || late_valid;
   assign give = made_valid && (made.head ? head_here : made.tail ? row_valid : made.fill || m_axi_rvalid);
   assign made_ready = give && ready && ends;
   assign m_axi_rready = made_valid && !made.head && !made.fill && !made.tail && ready;
@@ -446,9 +493,13 @@ module es_rnic_segments #(
     end
     if (give && ready && made.tail) word <= row_taken ? '0 : word + 1'b1;
     if (give && ready) begin
-      gone   <= ends ? '0 : gone + (LC + 1)'(step);
-      begun  <= !ends;
-      behind <= begun || made.last ? head_bytes >> DATA_W : head_bytes >> {step_first, 3'b000};
+      gone <= ends ? '0 : gone + 7'(step);
+      late_next <= gone + 7'(step) + 7'(B) > 7'd32;
+      begun <= !ends;
+      step_next <= rest < (LC + 1)'(B) ? rest[LB:0] : (LB + 1)'(B);
+      ends_next <= rest <= (LC + 1)'(B);
+      rest_next <= rest - (LC + 1)'(B);
+      behind <= begun || made.last ? head_bytes >> DATA_W : head_bytes >> {made.step, 3'b000};
     end
     if (rst) begin
       gone <= '0;

@@ -1,7 +1,7 @@
 // Look-up of an STag (docs/rnic.md, 6): STag Management Table and Physical Buffer List Management Table in block RAM.
 //
 // One look-up at a time: `valid` for one clock, then `checked` tells `cause`, and, if it is Fine, `found` tells the address of the first byte later.
-// Latency from valid: checked after 4 clocks, found after 5, one less if the entry is the one looked up last; found one later in a page that is not the first.
+// Latency from valid: checked after 4 clocks, found after 5, one less if the entry is the one looked up last; found two later in a page that is not the first.
 // A first page that the entry's copy says is not there is read in the PBLMT as well: that is where the driver serves a miss.
 // Any write of the tables by the host drops the entry that is kept.
 module es_rnic_translate #(
@@ -24,6 +24,7 @@ module es_rnic_translate #(
     input  wire  [ 4:0] need,     // rights, a bit each
     input  wire  [15:0] pd,
     input  wire         valid,
+    input  wire         drop,     // two clocks after valid at the latest: nothing will be told of it
     output logic        checked,
     output logic [ 2:0] cause,
     output logic        found,
@@ -63,24 +64,25 @@ module es_rnic_translate #(
     assign page_read[32*i+:32] = word;
   end
 
-  // 0: the entry comes out of the memory.  1: it is there.  2: offset.  3: address, unless the page is read first.
-  logic at_read, at_entry, at_offset, at_place, at_list;
+  // 0: the entry comes out of the memory.  1: it is there.  2: offset.  3: address, unless the page is read first: its index, and what is read.
+  logic at_read, at_entry, at_offset, at_place, at_index, at_list;
   logic kept, hit, written;
   logic [23:0] kept_index;
   logic [31:0] stag_q, length_q;
   logic [63:0] to_q, offset, place;
-  logic [ 4:0] need_q;
+  logic [4:0] need_q;
   logic [15:0] pd_q;
-  logic wraps, below;
+  logic below;
+  logic [64:0] ends, limit;  // where the bytes end, and the region
   logic [2:0] early;
-  logic [63:0] first, page_shifted, inside_page;
+  logic [63:0] first, page_shifted, outside, inside_page;
   logic [5:0] shift;
 
   assign hit = kept && stag[31:8] == kept_index && !w_smt && !w_pbl;
   assign shift = entry[53:48];
   assign page_shifted = place >> shift;
-  assign inside_page = place & ~({64{1'b1}} << shift);
-  assign page_index = PW'(entry[223:192]) + page_shifted[PW-1:0];
+  assign inside_page = place & ~outside;
+  assign page_index = PW'(entry[223:192]) + page[PW-1:0];
   assign first = entry[383:320];
   assign nearby = place[11:0];
 
@@ -97,17 +99,19 @@ module es_rnic_translate #(
     if (at_entry) begin
       offset <= to_q - entry[127:64];
       below  <= to_q < entry[127:64];
-      wraps  <= {1'b0, to_q} + {33'b0, length_q} > {1'b1, 64'b0};
+      ends   <= {1'b0, to_q} + {33'b0, length_q};
+      limit  <= {1'b0, entry[127:64]} + {1'b0, entry[191:128]};
       if (!entry[0] || entry[31:24] != stag_q[7:0] || stag_q[31:8] == '0 || stag_q[31:8+SW] != '0) early <= es_rnic_pkg::InvalidStag;
       else if (entry[47:32] != pd_q || entry[1]) early <= es_rnic_pkg::NotAssociated;
       else if ((need_q & ~entry[12:8]) != '0) early <= es_rnic_pkg::NoAccess;
       else early <= es_rnic_pkg::Fine;
     end
     if (at_offset) begin
-      place <= offset + entry[319:256];
+      place   <= offset + entry[319:256];
+      outside <= {64{1'b1}} << shift;
       if (early != es_rnic_pkg::Fine) cause <= early;
-      else if (wraps) cause <= es_rnic_pkg::Wrap;
-      else if (below || {1'b0, offset} + {33'b0, length_q} > {1'b0, entry[191:128]}) cause <= es_rnic_pkg::Bounds;
+      else if (ends[64] && ends[63:0] != '0) cause <= es_rnic_pkg::Wrap;
+      else if (below || ends > limit) cause <= es_rnic_pkg::Bounds;
       else cause <= es_rnic_pkg::Fine;
     end
     if (at_list) address <= {page_read[63:12], 12'b0} | inside_page;
@@ -116,7 +120,7 @@ module es_rnic_translate #(
   end
 
   logic far;
-  assign far = !entry[3] && (page_shifted != '0 || !first[0]);
+  assign far = !entry[3] && ((place & outside) != '0 || !first[0]);
 
   always_ff @(posedge clk) begin
     at_read   <= valid && !hit;
@@ -124,18 +128,20 @@ module es_rnic_translate #(
     at_offset <= at_entry;
     at_place  <= at_offset;
     checked   <= at_offset;
-    at_list   <= at_place && cause == es_rnic_pkg::Fine && far;
+    at_index  <= at_place && cause == es_rnic_pkg::Fine && far;
+    at_list   <= at_index;
     found     <= at_list || (at_place && cause == es_rnic_pkg::Fine && !far);
     present   <= !at_list || page_read[0];
     written   <= w_smt || w_pbl;
     if (at_read) kept <= !written;
     if (rst || w_smt || w_pbl) kept <= 1'b0;
-    if (rst) begin
+    if (rst || drop) begin
       at_read <= 1'b0;
       at_entry <= 1'b0;
       at_offset <= 1'b0;
       at_place <= 1'b0;
       checked <= 1'b0;
+      at_index <= 1'b0;
       at_list <= 1'b0;
       found <= 1'b0;
     end
